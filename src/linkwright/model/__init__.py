@@ -1,0 +1,1 @@
+"""Pure values: what Linkwright talks about. No I/O, no imports from other layers."""
