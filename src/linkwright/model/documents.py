@@ -18,12 +18,12 @@ class _Doc(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fie
     pass
 
 
-class Metadata(_Doc):
+class Metadata(_Doc, frozen=True, kw_only=True):
     name: str
     labels: dict[str, str] = {}
 
 
-class NicSelector(_Doc):
+class NicSelector(_Doc, frozen=True, kw_only=True):
     """All given fields must match; any value of a field may."""
 
     pci_addresses: tuple[str, ...] = ()
@@ -35,18 +35,18 @@ class NicSelector(_Doc):
     fabrics: tuple[str, ...] = ()
 
 
-class Functions(_Doc):
+class Functions(_Doc, frozen=True, kw_only=True):
     assign: Literal["Auto", "PF", "VF"] = "Auto"
     num_vfs: int | None = None
 
 
-class Window(_Doc):
+class Window(_Doc, frozen=True, kw_only=True):
     schedule: str
     duration: str
     time_zone: str = "UTC"
 
 
-class Activation(_Doc):
+class Activation(_Doc, frozen=True, kw_only=True):
     method: Literal["Auto", "Reboot", "FirmwareReset", "External"] = "Auto"
     approval: Literal["Manual", "Auto"] = "Manual"
     drain: Literal["Detach", "Wait"] = "Detach"
@@ -55,7 +55,7 @@ class Activation(_Doc):
     on_failure: Literal["Hold", "Rollback"] = "Hold"
 
 
-class Roce(_Doc):
+class Roce(_Doc, frozen=True, kw_only=True):
     mtu: int | None = None
     trust: Literal["DSCP", "PCP"] | None = None
     pfc: tuple[int, ...] = ()
@@ -63,16 +63,16 @@ class Roce(_Doc):
     vlan: int | None = None
 
 
-class PKey(_Doc):
+class PKey(_Doc, frozen=True, kw_only=True):
     value: str
     membership: Literal["Full", "Limited"] = "Full"
 
 
-class Infiniband(_Doc):
+class Infiniband(_Doc, frozen=True, kw_only=True):
     pkey: PKey | None = None
 
 
-class LinkPolicySpec(_Doc):
+class LinkPolicySpec(_Doc, frozen=True, kw_only=True):
     nic_selector: NicSelector
     link_mode: LinkMode
     node_selector: dict[str, Any] | None = None
@@ -83,7 +83,7 @@ class LinkPolicySpec(_Doc):
     on_delete: Literal["Keep", "Restore"] = "Keep"
 
 
-class LinkPolicy(_Doc, tag_field="kind", tag="LinkPolicy"):
+class LinkPolicy(_Doc, frozen=True, kw_only=True, tag_field="kind", tag="LinkPolicy"):
     metadata: Metadata
     spec: LinkPolicySpec
     api_version: str = API_VERSION
@@ -93,7 +93,7 @@ class LinkPolicy(_Doc, tag_field="kind", tag="LinkPolicy"):
         return self.metadata.name
 
 
-class Container(_Doc):
+class Container(_Doc, frozen=True, kw_only=True):
     """Either ``netns`` (a path), or a runtime's container ``name``."""
 
     name: str | None = None
@@ -101,7 +101,7 @@ class Container(_Doc):
     netns: str | None = None
 
 
-class Interface(_Doc):
+class Interface(_Doc, frozen=True, kw_only=True):
     """One interface of a target. ``routes`` entries: ``{to: 10.0.0.0/8, via: 10.9.0.254}``."""
 
     name: str
@@ -113,14 +113,14 @@ class Interface(_Doc):
     mac: str | None = None
 
 
-class TargetSpec(_Doc):
+class TargetSpec(_Doc, frozen=True, kw_only=True):
     policy: str
     interfaces: tuple[Interface, ...]
     container: Container | UnsetType = UNSET
     group: str | None = None
 
 
-class Target(_Doc, tag_field="kind", tag="Target"):
+class Target(_Doc, frozen=True, kw_only=True, tag_field="kind", tag="Target"):
     metadata: Metadata
     spec: TargetSpec
     api_version: str = API_VERSION
@@ -130,24 +130,24 @@ class Target(_Doc, tag_field="kind", tag="Target"):
         return self.metadata.name
 
 
-class Allow(_Doc):
+class Allow(_Doc, frozen=True, kw_only=True):
     firmware: bool = False
     functions: bool = False
     reset: bool = False
     restart: bool = False
 
 
-class Fabric(_Doc):
+class Fabric(_Doc, frozen=True, kw_only=True):
     link_modes: tuple[LinkMode, ...]
     ports: tuple[str, ...] = ()
 
 
-class ResetProven(_Doc):
+class ResetProven(_Doc, frozen=True, kw_only=True):
     psid: str
     firmware: str
 
 
-class HostConfigSpec(_Doc):
+class HostConfigSpec(_Doc, frozen=True, kw_only=True):
     allow: Allow = Allow()
     protect: tuple[str, ...] = ()
     fabrics: dict[str, Fabric] = {}
@@ -156,7 +156,7 @@ class HostConfigSpec(_Doc):
     link_timeout: str = "60s"
 
 
-class HostConfig(_Doc, tag_field="kind", tag="HostConfig"):
+class HostConfig(_Doc, frozen=True, kw_only=True, tag_field="kind", tag="HostConfig"):
     """/etc/linkwright/host.yaml. A host without the file gets the defaults: observe only."""
 
     spec: HostConfigSpec = HostConfigSpec()

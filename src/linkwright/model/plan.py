@@ -49,13 +49,13 @@ class _Step(Struct, frozen=True, kw_only=True, tag_field="step"):
     interrupts: tuple[str, ...] = ()
 
 
-class WriteFirmware(_Step, tag="write"):
+class WriteFirmware(_Step, frozen=True, kw_only=True, tag="write"):
     pf: PciAddress
     settings: tuple[Setting, ...]
     command: tuple[str, ...]
 
 
-class SetVfs(_Step, tag="vfs"):
+class SetVfs(_Step, frozen=True, kw_only=True, tag="vfs"):
     """Change a port's VF count; the executor writes 0 in between where the kernel wants it."""
 
     port: PortId
@@ -64,7 +64,7 @@ class SetVfs(_Step, tag="vfs"):
     command: tuple[str, ...] = ()
 
 
-class Detach(_Step, tag="detach"):
+class Detach(_Step, frozen=True, kw_only=True, tag="detach"):
     """Take one interface back. ``forget``: the slot is freed too (target or interface is gone)."""
 
     target: str
@@ -74,7 +74,7 @@ class Detach(_Step, tag="detach"):
     forget: bool = False
 
 
-class Attach(_Step, tag="attach"):
+class Attach(_Step, frozen=True, kw_only=True, tag="attach"):
     """Give one interface. The function's identity is set through the PF first when it is a VF."""
 
     target: str
@@ -87,16 +87,16 @@ class Attach(_Step, tag="attach"):
     mtu: int | None = None
 
 
-class ResetAdapter(_Step, tag="reset"):
+class ResetAdapter(_Step, frozen=True, kw_only=True, tag="reset"):
     pf: PciAddress
     command: tuple[str, ...] = ()
 
 
-class RestartHost(_Step, tag="restart"):
+class RestartHost(_Step, frozen=True, kw_only=True, tag="restart"):
     pass
 
 
-class Verify(_Step, tag="verify"):
+class Verify(_Step, frozen=True, kw_only=True, tag="verify"):
     port: PortId
     mode: LinkMode
 
