@@ -1,0 +1,1 @@
+"""Read and write the link mode that a card's firmware remembers: one protocol, several drivers."""
