@@ -1,8 +1,9 @@
 """The two ways a netlink request reaches a kernel: real sockets, or a server that answers in the kernel's place.
 
 ``KernelTransport`` opens one socket for each request, in the wanted network namespace: a short-lived thread
-enters the namespace with setns(2) (through ctypes; os.setns came with Python 3.12), opens the socket there and
-ends; a socket stays in the namespace in which it was made, so the caller's thread never leaves its own.
+enters the namespace with setns(2) (through ctypes; os.setns came with Python 3.12), does the whole request there
+and ends, so that the caller's thread never leaves its own. A socket alone would not do: moving an RDMA device
+checks the namespace of the thread that sends (ib_device_set_netns_put in drivers/infiniband/core/device.c).
 
 ``SocketTransport`` speaks to a path-named SOCK_SEQPACKET socket, one connection a request or subscription.
 The client sends ONE packet: ``struct <4sBBHI`` (b"LWNL", operation 1 request / 2 subscribe, number of descriptors
@@ -160,6 +161,15 @@ def _is_own(netns: int) -> bool:
     return os.path.samestat(os.fstat(netns), Path("/proc/thread-self/ns/net").stat())
 
 
+def _open(family: int) -> socket.socket:
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+    sock.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
+    sock.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
+    if family == _NETLINK_ROUTE:  # lets the kernel filter dumps by interface, and refuse what it would ignore
+        sock.setsockopt(_SOL_NETLINK, _NETLINK_GET_STRICT_CHK, 1)
+    return sock
+
+
 class _KernelSubscription:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -186,17 +196,20 @@ class KernelTransport:
         self, family: int, messages: bytes, *, netns: int | None = None, passed_fd: int | None = None
     ) -> list[Message]:
         # The number in the message is a descriptor of this process already: nothing to do for passed_fd.
-        with self._open(family, netns) as sock:
+        def exchange() -> list[Message]:
+            with _open(family) as sock:
 
-            def once(data: bytes) -> Generator[bytes, None, None]:
-                sock.sendto(data, (0, 0))
-                while True:
-                    yield sock.recv(_LARGEST)
+                def once(data: bytes) -> Generator[bytes, None, None]:
+                    sock.sendto(data, (0, 0))
+                    while True:
+                        yield sock.recv(_LARGEST)
 
-            return _exchange(messages, once)
+                return _exchange(messages, once)
+
+        return exchange() if netns is None or _is_own(netns) else in_netns(netns, exchange)
 
     def subscribe(self, family: int, groups: int, *, netns: int | None = None) -> Subscription:
-        sock = self._open(family, netns)
+        sock = _open(family) if netns is None or _is_own(netns) else in_netns(netns, lambda: _open(family))
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _LARGEST)
             sock.bind((0, groups))
@@ -204,18 +217,6 @@ class KernelTransport:
             sock.close()
             raise
         return _KernelSubscription(sock)
-
-    @staticmethod
-    def _open(family: int, netns: int | None) -> socket.socket:
-        def make() -> socket.socket:
-            return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
-
-        sock = make() if netns is None or _is_own(netns) else in_netns(netns, make)
-        sock.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
-        sock.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
-        if family == _NETLINK_ROUTE:  # lets the kernel filter dumps by interface, and refuse what it would ignore
-            sock.setsockopt(_SOL_NETLINK, _NETLINK_GET_STRICT_CHK, 1)
-        return sock
 
 
 class _SocketSubscription:
@@ -282,3 +283,15 @@ class SocketTransport:
             if own is not None:
                 os.close(own)
         return sock
+
+
+class NoTransport:
+    """A captured tree has no kernel to ask: every request fails with EOPNOTSUPP."""
+
+    def request(
+        self, family: int, messages: bytes, *, netns: int | None = None, passed_fd: int | None = None
+    ) -> list[Message]:
+        raise OSError(errno.EOPNOTSUPP, "a captured tree has no netlink")
+
+    def subscribe(self, family: int, groups: int, *, netns: int | None = None) -> Subscription:
+        raise OSError(errno.EOPNOTSUPP, "a captured tree has no netlink")
