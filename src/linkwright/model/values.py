@@ -89,3 +89,15 @@ def interface_name_problem(name: str) -> str | None:
     if "%" in name:
         return "holds '%', which Linux would expand"
     return None
+
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``90s``, ``10m``, ``1h30m``; raises ValueError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text!r} is not a duration like 90s, 10m or 4h")
+    hours, minutes, seconds = (int(group or 0) for group in match.groups())
+    return float(hours * 3600 + minutes * 60 + seconds)

@@ -1,0 +1,1 @@
+"""The host daemon: observe, plan, execute, recover; the HTTP API on a unix socket."""

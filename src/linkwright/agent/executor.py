@@ -1,0 +1,131 @@
+"""Takes the steps of a plan that may be taken now, in the plan's order, and remembers why others were not.
+
+A step fails alone: its error is kept for status, later steps of the same port or target are left for the next
+pass, all others go on (interlock rule 7). The plan is never edited; the next pass makes a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from ..model.errors import LinkwrightError, Vanished
+from ..model.plan import Approval, Attach, Detach, Plan, Question, SetVfs
+from ..model.records import HistoryEntry, ModeChange
+from .engine import Engine
+from .hands import Hands
+from .world import World
+
+log = logging.getLogger(__name__)
+
+
+class Executor:
+    """Used from the reconcile loop only."""
+
+    def __init__(self, world: World, hands: Hands, engine: Engine) -> None:
+        self._world = world
+        self._hands = hands
+        self._engine = engine
+
+    def take(self, plan: Plan, question: Question) -> bool:
+        """Keep the slots, begin approved changes, else take the unlocked steps. True when something was done."""
+        self._keep_slots(plan, question)
+        if self._begin_changes(plan, question):
+            return True
+        spoiled: set[str] = set()
+        acted = False
+        for step in plan.steps:
+            if not isinstance(step, SetVfs | Attach | Detach):
+                continue
+            if step.needs is not None and step.needs not in question.records.approvals:
+                continue
+            subject = step.port if isinstance(step, SetVfs) else f"{step.target} {_name(step)}"
+            if step.port in spoiled or (type(step).__name__, subject) in self._world.failures:
+                spoiled.add(step.port)
+                continue
+            self._world.progress.emit("step", subject, describe(step))
+            try:
+                self._take(step, question)
+            except Vanished as error:
+                log.info("%s: %s", subject, error)
+                self._fail(step, subject, error)
+                return True  # the world is not what the plan saw
+            except LinkwrightError as error:
+                log.error("%s: %s", subject, error)
+                self._fail(step, subject, error)
+                spoiled.add(step.port)
+                continue
+            except OSError as error:
+                log.exception("%s", subject)
+                self._fail(
+                    step,
+                    subject,
+                    LinkwrightError(
+                        str(error), code="kernel-error", where=subject, next_step="See the agent's log."
+                    ),
+                )
+                spoiled.add(step.port)
+                continue
+            acted = True
+            self._world.progress.emit("done", subject, describe(step))
+            self._note(step, subject)
+            if isinstance(step, SetVfs):
+                return True  # functions came and went: look before anything is attached to them
+        return acted
+
+    def _take(self, step: SetVfs | Attach | Detach, question: Question) -> None:
+        match step:
+            case SetVfs():
+                self._hands.set_vfs(step, question)
+            case Attach():
+                self._hands.attach(step, question)
+            case Detach():
+                self._hands.detach(step, question)
+
+    def _fail(self, step: SetVfs | Attach | Detach, subject: str, error: LinkwrightError) -> None:
+        self._world.failures[(type(step).__name__, subject)] = error
+        self._world.progress.emit("failed", subject, f"{error.kind}: {error}")
+
+    def _note(self, step: SetVfs | Attach | Detach, subject: str) -> None:
+        self._world.store.add_history(
+            HistoryEntry(at=time.time(), who="agent", what=f"{describe(step)}: {subject}", why=step.reason)
+        )
+
+    def _keep_slots(self, plan: Plan, question: Question) -> None:
+        """Store the slot of each declared interface before it is used, so that it stays the same one."""
+        known = {(a.target, a.interface) for a in question.records.attachments}
+        fresh = [a for a in plan.assignments if (a.target, a.interface) not in known]
+        if fresh and question.desired.host.spec.allow.functions and not question.desired.frozen_by:
+            with self._world.store.transaction():
+                for attachment in fresh:
+                    self._world.store.put_attachment(attachment)
+
+    def _begin_changes(self, plan: Plan, question: Question) -> bool:
+        begun = False
+        for change in plan.changes:
+            key = key_of(plan.approvals, change)
+            if key is not None and key not in question.records.approvals:
+                continue
+            self._engine.begin(change, question, who=key or "the policy (approval: Auto)")
+            begun = True
+        return begun
+
+
+def key_of(approvals: tuple[Approval, ...], change: ModeChange) -> str | None:
+    """The approval key of a change; None when its policy needs none."""
+    start = f"change:{change.policy}:{change.generation}:"
+    return next((a.key for a in approvals if a.key.startswith(start)), None)
+
+
+def _name(step: Attach | Detach) -> str:
+    return step.interface if isinstance(step, Detach) else step.interface.name
+
+
+def describe(step: SetVfs | Attach | Detach) -> str:
+    match step:
+        case SetVfs():
+            return f"VFs {step.before} → {step.count}"
+        case Attach():
+            return "attach" if step.vf_index is None else f"attach VF {step.vf_index}"
+        case Detach():
+            return "detach"
