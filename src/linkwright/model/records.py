@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from .values import LinkMode, PciAddress, PortId
+from .values import Guid, LinkMode, PciAddress, PortId
 
 
 class AttachmentState(StrEnum):
@@ -29,6 +29,7 @@ class Before(Struct, frozen=True, kw_only=True):
     alias: str = ""
     altnames: tuple[str, ...] = ()
     rdma_name: str | None = None
+    rdma_guid: Guid | None = None  # node GUID: finds the RDMA device inside a namespace, whatever its name
 
 
 class Attachment(Struct, frozen=True, kw_only=True):
