@@ -12,7 +12,7 @@ Command = tuple[str, ...]
 
 
 def query(pf: str, names: Sequence[str] = (), *, json_to: str | None = None) -> Command:
-    """Read Default, Current and Next Boot (``-e``) of ``names``, or of everything. ``json_to``: file for ``-j``."""
+    """Read Default, Current and Next Boot (``-e``) of ``names``, or of everything; ``json_to``: file of ``-j``."""
     json_file = ("-j", json_to) if json_to else ()
     return ("mstconfig", "-d", pf, "-e", *json_file, "query", *names)
 
