@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..model.errors import InvalidInput
+from linkwright.model.errors import InvalidInput
+
 from .netlink.transport import KernelTransport, NoTransport, SocketTransport, Transport
 
 
@@ -40,7 +41,7 @@ class System:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, *, sysroot: str | None = None) -> System:
-        """The system that the environment (default: the process's) names; ``sysroot`` overrides LINKWRIGHT_SYSROOT.
+        """The system that the environment (default: the process's) names; ``sysroot`` wins over its own.
 
         Raises InvalidInput when the captured tree is not there or the restart command cannot be split.
         """
@@ -64,7 +65,9 @@ class System:
             restart = tuple(shlex.split(env.get("LINKWRIGHT_RESTART", ""))) or None
         except ValueError as problem:
             raise InvalidInput(
-                f"cannot be split into words: {problem}.", code="restart-command-invalid", where="LINKWRIGHT_RESTART"
+                f"cannot be split into words: {problem}.",
+                code="restart-command-invalid",
+                where="LINKWRIGHT_RESTART",
             ) from problem
         return cls(
             sys=base / "sys",
