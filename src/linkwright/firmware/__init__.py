@@ -81,9 +81,9 @@ class Firmware:
 
 
 def open_firmware(system: System, *, report: Report = log_report) -> Firmware:
-    """The firmware of ``system``'s cards. A ``sys`` other than ``/sys`` is a copy: its capture answers, or nothing.
+    """The firmware of ``system``'s cards. In a copied tree its capture answers, or nobody.
     ``report(pf, sentence)`` is told when a call takes unusually long."""
-    if system.sys == Path("/sys"):
+    if not system.captured and system.sys == Path("/sys"):
         return Firmware(system.sys, MstTools(sys=system.sys, run=system.run, report=report))
     captured = Captured.around(system.sys)
     return Firmware(system.sys, captured or NotCaptured())

@@ -1,7 +1,7 @@
 """Answers from a capture: the texts that the tools printed on another host, read as if they were printed now.
 
-Also what stands for the firmware of a copied ``/sys`` without such texts: then everything is unknown. In no case is
-a tool run, because the addresses in a copy may be those of this machine's own cards.
+Also what stands for the firmware of a copied ``/sys`` without such texts: then everything is unknown. In no case
+is a tool run, because the addresses in a copy may be those of this machine's own cards.
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ class Captured:
         return cls(sys.parent, version if isinstance(version, str) else None)
 
     def query(self, pf: str, names: Sequence[str] = ()) -> CardReading:
-        reading = tables.parse_query(self._said(pf, "query"))
+        answer = self._answer(pf, "query")
+        failure = faults.fault(pf, answer) if answer.code != 0 else None
+        if failure is not None and failure.code != "partial-query":
+            raise failure
+        reading = tables.parse_query(answer.text)
+        if failure is not None and not (names and all(n in reading.params for n in names)):
+            raise failure
         if not names:
             return reading
         return CardReading(
@@ -57,16 +63,19 @@ class Captured:
         )
 
     def backup(self, pf: str) -> str:
-        return self._said(pf, "query")
+        return self._answer(pf, "query").text
 
     def uptime_s(self, pf: str) -> int | None:
         try:
-            return tables.parse_uptime(self._said(pf, "uptime"))
+            return tables.parse_uptime(self._answer(pf, "uptime").text)
         except LinkwrightError:
             return None
 
     def reset_offer(self, pf: str) -> ResetOffer:
-        return mstfwreset.parse_offer(self._said(pf, "reset"), self._version)
+        answer = self._answer(pf, "reset")
+        if answer.code != 0:
+            raise faults.fault(pf, answer)
+        return mstfwreset.parse_offer(answer.text, self._version)
 
     def version(self) -> str | None:
         return self._version
@@ -77,8 +86,8 @@ class Captured:
     def reset(self, pf: str) -> ResetDone:
         raise read_only(pf)
 
-    def _said(self, pf: str, what: str) -> str:
-        """What the tool printed there; raises the error that it stood for when it had failed."""
+    def _answer(self, pf: str, what: str) -> Answer:
+        """What the tool printed there and how it ended."""
         file = self._root / DIRECTORY / f"{pf.rpartition('/')[2]}.json"
         try:
             answers = msgspec.json.decode(_bounded(file), type=dict[str, Answer])
@@ -89,9 +98,7 @@ class Captured:
         answer = answers.get(what)
         if answer is None:
             raise not_captured(pf)
-        if answer.code != 0:
-            raise faults.fault(pf, answer)
-        return answer.text
+        return answer
 
 
 class NotCaptured:
