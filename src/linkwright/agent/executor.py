@@ -10,13 +10,15 @@ import logging
 import time
 
 from ..model.errors import LinkwrightError, Vanished
-from ..model.plan import Approval, Attach, Detach, Plan, Question, SetVfs
+from ..model.plan import Approval, Attach, Detach, Plan, Question, SetVfs, WriteFirmware
 from ..model.records import HistoryEntry, ModeChange
 from .engine import Engine
 from .hands import Hands
 from .world import World
 
 log = logging.getLogger(__name__)
+
+Taken = SetVfs | Attach | Detach | WriteFirmware
 
 
 class Executor:
@@ -34,14 +36,17 @@ class Executor:
             return True
         spoiled: set[str] = set()
         acted = False
+        in_changes = {setting for change in plan.changes for setting in change.settings}
         for step in plan.steps:
-            if not isinstance(step, SetVfs | Attach | Detach):
+            if not isinstance(step, SetVfs | Attach | Detach | WriteFirmware):
                 continue
             if step.needs is not None and step.needs not in question.records.approvals:
                 continue
-            subject = step.port if isinstance(step, SetVfs) else f"{step.target} {_name(step)}"
-            if step.port in spoiled or (type(step).__name__, subject) in self._world.failures:
-                spoiled.add(step.port)
+            if isinstance(step, WriteFirmware) and in_changes & set(step.settings):
+                continue  # the engine writes it, after the change's intent is stored
+            subject, scope = _subject(step), step.pf if isinstance(step, WriteFirmware) else step.port
+            if scope in spoiled or (type(step).__name__, subject) in self._world.failures:
+                spoiled.add(scope)
                 continue
             self._world.progress.emit("step", subject, describe(step))
             try:
@@ -53,7 +58,7 @@ class Executor:
             except LinkwrightError as error:
                 log.error("%s: %s", subject, error)
                 self._fail(step, subject, error)
-                spoiled.add(step.port)
+                spoiled.add(scope)
                 continue
             except OSError as error:
                 log.exception("%s", subject)
@@ -64,7 +69,7 @@ class Executor:
                         str(error), code="kernel-error", where=subject, next_step="See the agent's log."
                     ),
                 )
-                spoiled.add(step.port)
+                spoiled.add(scope)
                 continue
             acted = True
             self._world.progress.emit("done", subject, describe(step))
@@ -73,8 +78,10 @@ class Executor:
                 return True  # functions came and went: look before anything is attached to them
         return acted
 
-    def _take(self, step: SetVfs | Attach | Detach, question: Question) -> None:
+    def _take(self, step: Taken, question: Question) -> None:
         match step:
+            case WriteFirmware():
+                self._world.firmware.write(step.pf, {s.name: s.value for s in step.settings})
             case SetVfs():
                 self._hands.set_vfs(step, question)
             case Attach():
@@ -82,11 +89,11 @@ class Executor:
             case Detach():
                 self._hands.detach(step, question)
 
-    def _fail(self, step: SetVfs | Attach | Detach, subject: str, error: LinkwrightError) -> None:
+    def _fail(self, step: Taken, subject: str, error: LinkwrightError) -> None:
         self._world.failures[(type(step).__name__, subject)] = error
         self._world.progress.emit("failed", subject, f"{error.kind}: {error}")
 
-    def _note(self, step: SetVfs | Attach | Detach, subject: str) -> None:
+    def _note(self, step: Taken, subject: str) -> None:
         self._world.store.add_history(
             HistoryEntry(at=time.time(), who="agent", what=f"{describe(step)}: {subject}", why=step.reason)
         )
@@ -117,11 +124,19 @@ def key_of(approvals: tuple[Approval, ...], change: ModeChange) -> str | None:
     return next((a.key for a in approvals if a.key.startswith(start)), None)
 
 
-def _name(step: Attach | Detach) -> str:
-    return step.interface if isinstance(step, Detach) else step.interface.name
+def _subject(step: Taken) -> str:
+    match step:
+        case SetVfs():
+            return step.port
+        case WriteFirmware():
+            return step.pf
+        case Attach():
+            return f"{step.target} {step.interface.name}"
+        case Detach():
+            return f"{step.target} {step.interface}"
 
 
-def describe(step: SetVfs | Attach | Detach) -> str:
+def describe(step: Taken) -> str:
     match step:
         case SetVfs():
             return f"VFs {step.before} → {step.count}"
@@ -129,3 +144,5 @@ def describe(step: SetVfs | Attach | Detach) -> str:
             return "attach" if step.vf_index is None else f"attach VF {step.vf_index}"
         case Detach():
             return "detach"
+        case WriteFirmware():
+            return "write " + " ".join(f"{s.name}={s.value}" for s in step.settings)

@@ -12,7 +12,7 @@ import msgspec
 
 from ..kernel import sriov
 from ..model.documents import Interface
-from ..model.errors import Refused, Vanished
+from ..model.errors import HardwareFault, Refused, Vanished
 from ..model.inventory import Function, Port
 from ..model.plan import Attach, Detach, Question, SetVfs
 from ..model.records import Attachment, AttachmentState
@@ -83,6 +83,13 @@ class Hands:
             return
         if kept.state is not AttachmentState.ASSIGNED:
             kept = container.detach(self._context(question), kept)
+        if kept.state is AttachmentState.QUARANTINED:
+            raise HardwareFault(
+                f"could not be released and is quarantined: {kept.reason}",
+                code="release-failed",
+                where=f"{step.target} {step.interface}",
+                next_step="Mend what is named; the release is tried again by itself.",
+            )
         if step.forget and kept.state is AttachmentState.ASSIGNED:
             store.delete_attachment(step.target, step.interface)
 

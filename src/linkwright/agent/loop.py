@@ -98,10 +98,9 @@ class Loop:
                 log.error("%s %s: %s", attachment.target, attachment.interface, error)
 
     def _drop_used_approvals(self, made: Plan, question: Question) -> None:
-        """A yes is for one thing once: what the plan does not ask for any more was done or is moot."""
-        stale = question.records.approvals - {a.key for a in made.approvals}
-        if stale:
-            self._world.store.remove_approvals(stale)
+        """A yes is for one thing once: when nothing is left to do, what was agreed to is done or moot."""
+        if question.records.approvals and not (made.steps or made.withheld or self._world.failures):
+            self._world.store.remove_approvals(question.records.approvals)
 
     def _in_flight(self) -> bool:
         return any(c.open and c.phase is not Phase.WAITING for c in self._world.store.changes())
