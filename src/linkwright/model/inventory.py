@@ -19,6 +19,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     device_type: str | None = None  # as mstconfig names it, "ConnectX6"
     part_number: str | None = None  # VPD PN
     serial: str | None = None  # VPD SN
+    device_id: str | None = None  # PCI device id of its PFs, four hex digits: "101b"
     psid: str | None = None
     firmware: str | None = None  # "20.41.1000"
     system_image_guid: Guid | None = None

@@ -147,6 +147,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
     approvals: tuple[Approval, ...] = ()
     untouched: tuple[str, ...] = ()  # protected ports, with why
+    withheld: tuple[Step, ...] = ()  # what would be done if host.yaml allowed it, or nobody had frozen the host
 
     @property
     def interrupts(self) -> tuple[str, ...]:

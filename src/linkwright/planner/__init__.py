@@ -1,0 +1,111 @@
+"""Deciding, without doing: ``plan(question)`` is a pure function of one value (interlock rule 9).
+
+::
+
+    matching    which policy each port belongs to; protection; conflicts       rules 4, 7
+    modes       the four readings compared                                     S4
+    slots       a port for each declared interface                             S2, 1:N
+    vfs         PF or VFs, VF indexes and counts                               rule 1
+    attach      steps that need no restart                                     rule 2
+    modechange  what the firmware must be told, and whether it may be          rules 2, 3, 8
+    restart     the steps through one restart of the host                      rules 2, 3
+    gates       what host.yaml and a freeze hold back                          rule 4
+
+The same question gives the same plan, in whatever order its parts come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ..model.plan import Plan, Problem, Question, Step
+from ..model.records import Attachment
+from .attach import Local, local_steps
+from .decided import Decided, decide
+from .gates import hold_back
+from .modechange import drafts, forbidden, method_note
+from .restart import through_restart, writes
+from .view import view
+
+__all__ = ["plan"]
+
+_SEVERITY = {"refused": 0, "waiting": 1, "note": 2}
+
+
+def plan(question: Question) -> Plan:
+    """What to do, in order, with reasons, and what stands in the way. Raises nothing on any valid question."""
+    decided = decide(view(question))
+    local = local_steps(decided)
+    wanted, problems = drafts(decided)
+    allowed = []
+    put_back = [s for d in wanted for s in d.put_back]
+    for draft in wanted:
+        if not draft.settings:
+            continue
+        why = forbidden(decided, draft)
+        note = method_note(draft.policy, decided.view.policies[draft.policy].spec)
+        problems += [p for p in (why, note) if p is not None]
+        if why is None:
+            allowed.append(draft)
+    restart = through_restart(decided, local, allowed, _local_only)
+    held = hold_back(decided, local, restart, writes(put_back, needs=None))
+    return Plan(
+        steps=held.steps,
+        decisions=decided.decisions(),
+        changes=held.changes,
+        assignments=_assignments(decided, local),
+        problems=_ordered((*decided.problems, *local.problems, *problems, *restart.problems, *held.problems)),
+        approvals=held.approvals,
+        untouched=tuple(f"{port} ({why})" for port, why in sorted(_untouched(decided).items())),
+        withheld=held.withheld,
+    )
+
+
+def _local_only(question: Question) -> Iterable[Step]:
+    local = local_steps(decide(view(question)))
+    return [*local.vfs, *local.attach]  # what was there was taken back before the restart
+
+
+def _untouched(decided: Decided) -> dict[str, str]:
+    return {port.replace("/", " p"): why for port, why in decided.matching.protected.items()}
+
+
+def _assignments(decided: Decided, local: Local) -> tuple[Attachment, ...]:
+    """The slot of every declared interface. A record that is live or waits for a yes keeps the slot it has."""
+    seen = decided.view
+    out: list[Attachment] = []
+    for key, (target, interface) in seen.declared().items():
+        record, port = seen.records.get(key), decided.placement.port_of.get(key)
+        if port is None or key not in decided.shapes[port].slots:
+            out += [record] if record is not None else []
+            continue
+        index = decided.shapes[port].slots[key]
+        generation = seen.generation(target.spec.policy)
+        if record is None and key not in local.pending:
+            function = seen.function(port, index)
+            out.append(
+                Attachment(
+                    target=target.name,
+                    interface=interface.name,
+                    policy=target.spec.policy,
+                    generation=generation,
+                    port=port,
+                    vf_index=index,
+                    adapter=seen.adapters[port].id,
+                    function=function.address if function is not None else None,
+                    since=seen.question.now,
+                )
+            )
+        elif record is not None:
+            same = (record.port, record.vf_index) == (port, index)
+            out.append(msgspec.structs.replace(record, generation=generation) if same else record)
+    return tuple(out)
+
+
+def _ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Each once; refusals first."""
+    return tuple(
+        sorted(set(problems), key=lambda p: (_SEVERITY[p.severity], p.subject, p.code, p.text))
+    )

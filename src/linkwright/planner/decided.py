@@ -1,0 +1,75 @@
+"""Everything decided about one question before any step is made: the shared input of the step makers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model.plan import PortDecision, Problem
+from ..model.records import ModeChange, Phase
+from ..model.values import PortId
+from .matching import Matching, match
+from .modes import PortMode, assess
+from .slots import Placement, place
+from .vfs import Shape, shapes
+from .view import View
+
+RESTART_AHEAD = (Phase.INTENT, Phase.STAGED, Phase.DRAINING, Phase.RESTARTING)
+GIVING_BACK = (Phase.FUNCTIONS, Phase.REATTACH)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """``in_change``: ports that an unfinished mode change works on; the change, not the planner, moves them.
+    ``restart_ahead``: a change has begun whose restart is still to come; nothing new is given to anybody."""
+
+    view: View
+    matching: Matching
+    modes: dict[PortId, PortMode]
+    placement: Placement
+    shapes: dict[PortId, Shape]
+    in_change: dict[PortId, ModeChange]
+    restart_ahead: ModeChange | None
+    problems: tuple[Problem, ...]
+
+    def decisions(self) -> tuple[PortDecision, ...]:
+        return tuple(
+            PortDecision(
+                port=port,
+                policy=policy,
+                desired=self.modes[port].desired,
+                form=self.shapes[port].form,
+                num_vfs=self.shapes[port].count if self.shapes[port].form else None,
+            )
+            for port, policy in self.matching.policy_of.items()
+        )
+
+
+def decide(view: View) -> Decided:
+    matching = match(view)
+    modes = assess(view, matching)
+    placement = place(view, matching, modes)
+    shaped, vf_problems = shapes(view, matching, placement)
+    under_way = [c for c in view.changes.values() if begun(c)]
+    boot = view.question.inventory.boot_id
+    ahead = [c for c in under_way if c.phase in RESTART_AHEAD and c.boot_id in (None, boot)]
+    in_change = {
+        port: change for change in under_way if change.phase not in GIVING_BACK for port in change.ports
+    }
+    mode_problems = [m.problem for port, m in modes.items() if m.problem is not None and port not in in_change]
+    return Decided(
+        view=view,
+        matching=matching,
+        modes=modes,
+        placement=placement,
+        shapes=shaped,
+        in_change=in_change,
+        restart_ahead=ahead[0] if ahead else None,
+        problems=(*matching.problems, *mode_problems, *placement.problems, *vf_problems),
+    )
+
+
+def begun(change: ModeChange) -> bool:
+    """Open, and its intent is stored: it is rolled forward by the engine, not planned again."""
+    return change.open and (
+        change.phase not in (Phase.PLANNED, Phase.APPROVED, Phase.WAITING) or change.intent_at is not None
+    )
