@@ -59,7 +59,7 @@ def test_what_the_tools_were_seen_to_say(version: str, what: str, code: str) -> 
         ("-E- The tool supports only reset-level 4 on UEFI Secure Boot.", "reset-secure-boot"),
         ("-E- Only root user can run this tool.", "needs-root"),
         ("-E- Firmware reset failed, retry operation or reboot machine.", "reset-failed"),
-        ("-E- The fsm register is busy, run \"x\" to reset the register.", "firmware-busy"),
+        ('-E- The fsm register is busy, run "x" to reset the register.', "firmware-busy"),
     ],
 )
 def test_what_the_sources_say_too(line: str, code: str) -> None:
