@@ -1,0 +1,1 @@
+"""Targets and their interfaces: attach, detach and observe container network namespaces."""
