@@ -51,6 +51,7 @@ class Subscription(Protocol):
     """Events. ``read`` blocks for the next datagram; wait on ``fileno`` with a selector to bound it.
 
     A message of type NLMSG_OVERRUN says that events were lost and the state has to be read anew.
+    ``read`` raises ConnectionResetError when the other end is gone and no events will come any more.
     """
 
     def fileno(self) -> int: ...
