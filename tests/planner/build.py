@@ -33,7 +33,8 @@ ALL = Allow(firmware=True, functions=True, reset=True, restart=True)
 
 
 def netdev(name: str, mode: LinkMode = ROCE, **more: Any) -> Netdev:
-    return Netdev(name=name, ifindex=7, link_type=32 if mode is IB else 1, address="aa:bb:cc:00:00:01", mtu=1500, **more)
+    kind = 32 if mode is IB else 1
+    return Netdev(name=name, ifindex=7, link_type=kind, address="aa:bb:cc:00:00:01", mtu=1500, **more)
 
 
 def function(address: str, vf: int | None = None, *holders: Holder, away: bool = False, **more: Any) -> Function:
@@ -46,10 +47,6 @@ def function(address: str, vf: int | None = None, *holders: Holder, away: bool =
         holders=holders,
         **more,
     )
-
-
-def vf_address(number: int, vf: int) -> str:
-    return f"{CARD}.{number - 1}" if vf < 0 else f"0000:3b:{number:02x}.{vf % 8}"
 
 
 def port(number: int = 1, mode: LinkMode | None = ROCE, *, card: str = CARD, vfs: int = 0, **more: Any) -> Port:
@@ -102,7 +99,9 @@ def policy(
 AUTO = Activation(approval="Auto")
 
 
-def target(name: str, policy_name: str = "training", *interfaces: Interface | str, group: str | None = None) -> Target:
+def target(
+    name: str, policy_name: str = "training", *interfaces: Interface | str, group: str | None = None
+) -> Target:
     named = [Interface(name=i) if isinstance(i, str) else i for i in interfaces or ("net1",)]
     return Target(
         metadata=Metadata(name=name),

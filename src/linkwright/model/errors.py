@@ -46,18 +46,30 @@ class LinkwrightError(Exception):
 
 
 class InvalidInput(LinkwrightError):
-    """``where`` is ``file:line`` when there is a file; ``field`` the path, e.g. ``spec.interfaces[0].name``."""
+    """``where`` is ``file:line`` when there is a file; ``field`` the path, e.g. ``spec.interfaces[0].name``.
+
+    ``problems``: every single problem when several were found together; the message is then the first one's.
+    """
 
     exit_code = 2
 
     def __init__(
-        self, message: str, *, code: str = "invalid-input", where: str = "", field: str = "", next_step: str = ""
+        self,
+        message: str,
+        *,
+        code: str = "invalid-input",
+        where: str = "",
+        field: str = "",
+        next_step: str = "",
+        problems: tuple[InvalidInput, ...] = (),
     ) -> None:
         super().__init__(message, code=code, where=where, next_step=next_step)
         self.field = field
+        self.problems = problems
 
     def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"field": self.field}
+        several = {"problems": [p.to_json() for p in self.problems]} if self.problems else {}
+        return super().to_json() | {"field": self.field} | several
 
 
 class Refused(LinkwrightError):

@@ -34,7 +34,7 @@ class Draft:
 
 
 def drafts(decided: Decided) -> tuple[list[Draft], list[Problem]]:
-    """One draft for each policy whose ports need a write or an activation, by policy; and what stands in the way."""
+    """One draft for each policy whose ports need a write or an activation; and what stands in the way."""
     problems: list[Problem] = []
     out: list[Draft] = []
     for policy in decided.view.policies:
