@@ -45,6 +45,17 @@ def test_taken_up_again_after_an_interruption(store: Store) -> None:
     assert other.subject == "trainer-1/net1"
 
 
+def test_a_detach_takes_over_an_interrupted_attach(store: Store) -> None:
+    attach = store.begin_operation("attach", "trainer-0/net1", "boot-1")
+    attach.begin("netdev")
+    attach.intend()
+    detach = store.begin_operation("detach", "trainer-0/net1", "boot-1")
+    (found,) = store.open_operations()
+    assert (found.kind, found.intent, len(found.steps)) == ("detach", False, 1)
+    detach.end()
+    assert store.open_operations() == ()
+
+
 def test_intent_and_record_in_one_commit(store: Store) -> None:
     class Crash(Exception):
         pass

@@ -37,7 +37,7 @@ HEADER = 16  # struct ifinfomsg
 
 
 class WithParents(KernelTransport):
-    """The kernel, plus IFLA_PARENT_DEV_NAME for the veths whose peers are in ``peers`` (peer's index → PCI address).
+    """The kernel, plus IFLA_PARENT_DEV_NAME for the veths whose peer is in ``peers`` (its index → PCI address).
 
     ``infiniband``: functions shown with type 32 and a 20-byte address. ``refuse``: (message type, attribute) →
     errno for requests that hold it, to make one step fail.
@@ -105,7 +105,7 @@ class FakeRdma:
 
     def move(self, index: int, netns_fd: int, *, netns: int | None = None) -> None:
         inode = os.fstat(netns_fd).st_ino
-        home = inode == os.stat("/proc/self/ns/net").st_ino
+        home = inode == Path("/proc/self/ns/net").stat().st_ino
         self.where[index] = None if home else inode
         self.calls.append(f"move {self.names[index]} {'host' if home else 'target'}")
         self._show(index)
@@ -220,28 +220,26 @@ class Lab:
         return made
 
     def made_anew(self, address: str) -> None:
-        """What re-registering an RDMA device does to its IPoIB netdev: another one, in the host, with default values."""
+        """What re-registering an RDMA device does to its IPoIB netdev: another one, in the host, with defaults."""
         for place in [None, *[t.fd for t in self.targets]]:
             link = self.find(address, place)
             if link is None:
                 continue
             peer = next(i for i, parent in self.transport.peers.items() if parent == address)
             del self.transport.peers[peer]
+            mac = link.address[-17:]  # stands for the GUID in it, which stays
             wire = self.links.get(ifindex=peer, netns=self._wire.fd)
             assert wire is not None
             self.links.change(link.ifindex, place, alias="")
             with in_namespace(place):
                 run("ip", "link", "del", link.name)
-            hidden = self.transport.infiniband
-            self.transport.infiniband = set()
-            run("ip", "link", "add", "ib0", "type", "veth", "peer", "name", wire.name)
+            run("ip", "link", "add", "ib0", "address", mac, "type", "veth", "peer", "name", wire.name)
             end = self.links.get(name=wire.name)
             assert end is not None
             self.links.change(end.ifindex, name=wire.name, move_to=self._wire.fd)
             inside = self.links.get(name=wire.name, netns=self._wire.fd)
             assert inside is not None
             self.transport.peers[inside.ifindex] = address
-            self.transport.infiniband = hidden
 
     def namespace_dies(self, target: Target, address: str, *, after_s: float, name: str | None = None) -> None:
         """Its last process ends; the kernel gives the netdev back late, as ``name`` (default dev<ifindex>)."""

@@ -57,9 +57,8 @@ def inside(lab: Lab, target: Target, name: str = "net1") -> Link:
 
 def test_there_and_back_again(lab: Lab) -> None:
     function, target = lab.function(), lab.target()
-    lab.links.change(
-        lab.links.get(name="enp59s0f0np0").ifindex, alias="rack 7", add_altnames=["rail0", "net1"], up=True, mtu=1400
-    )  # fmt: skip
+    ifindex = lab.links.get(name="enp59s0f0np0").ifindex
+    lab.links.change(ifindex, alias="rack 7", add_altnames=["rail0", "net1"], up=True, mtu=1400)
     before = home(lab, function)
     got = give(lab, function, target, mtu=1450, mac="02:00:00:00:00:99")
     assert got.state is AttachmentState.ATTACHED

@@ -74,11 +74,15 @@ class Operation:
 
 
 def begin_operation(database: Database, kind: str, subject: str, boot_id: str) -> Operation:
-    """Open an operation, or take up the one of this kind and subject that an interruption left open."""
+    """Open an operation, or take up the one about this subject that an interruption left open.
+
+    A subject has one open operation: a detach takes over what is left of an interrupted attach, and the reverse.
+    """
     with database.transaction() as connection:
         connection.execute(
             "INSERT INTO operations (kind, subject, boot_id, begun) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (kind, subject) DO UPDATE SET boot_id=excluded.boot_id",
+            "ON CONFLICT (subject) DO UPDATE SET boot_id=excluded.boot_id, kind=excluded.kind, "
+            "intent=intent AND kind=excluded.kind",
             (kind, subject, boot_id, time.time()),
         )
         found = connection.execute(
