@@ -1,0 +1,402 @@
+"""The real network devices behind emulated functions, and where they are now.
+
+Each bound function is a veth pair. One end is in the host, with the function's name and MAC; the other in the
+supervisor's own network namespace (the "wire"), on the bridge of the port's fabric, and up only while the fabric
+carries the port's mode, so that the kernel itself makes carrier, operstate and traffic. Where the host's end is
+is never assumed: the wire end's IFLA_LINK and IFLA_LINK_NETNSID tell, whoever moved it. One socket
+(NETLINK_LISTEN_ALL_NSID) hears of changes in the host and in every held namespace.
+
+Locks: ``_lock`` guards everything here and is never held while the machine's is taken (the machine calls
+``create`` under its own). Nothing done under it can need the sysfs server.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from hostlab import veth
+from hostlab.linkview import Counters, link_info
+from hostlab.machine import Machine
+from hostlab.namespaces import Namespace, Watcher, namespaces_of_host, search
+from hostlab.nl_kernel import (
+    NETLINK_LISTEN_ALL_NSID,
+    NETLINK_ROUTE,
+    RTNLGRP_LINK_MASK,
+    SO_RCVBUFFORCE,
+    SOL_NETLINK,
+    KernelSocket,
+    inode_of,
+)
+from hostlab.nl_link import MTU_DEFAULT, Device, octets
+from hostlab.parts import NO_MAC, FunctionState, LinkInfo
+from linkwright.kernel.netlink import codec
+from linkwright.kernel.netlink.codec import Message
+from linkwright.model.values import LinkMode
+
+_EVENT_BUFFER = 8 << 20
+_REMEMBERED = 2048
+
+
+class Wire:
+    """``machine.Netdevs``. ``fabrics``: their names, one bridge each. ``linger_s``: see ``namespaces.Watcher``.
+
+    ``start`` after the host's network namespace exists and before ``Machine.boot``; ``stop`` after its processes
+    are gone, without the machine's lock. It can be started again for the host's next life.
+    """
+
+    def __init__(self, machine: Machine, fabrics: Iterable[str], *, linger_s: float = 0.05) -> None:
+        self._machine = machine
+        self._fabrics = list(fabrics)
+        self._linger_s = linger_s
+        self._lock = threading.RLock()
+        self._running = False
+        self._serial = itertools.count(1)
+        self._qpns = itertools.count(0x1029, 0x13)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._devices: dict[str, Device] = {}  # by PCI address
+        self._by_peer: dict[int, Device] = {}
+        self._at: dict[tuple[int, int], Device] = {}  # (namespace inode, ifindex): who is there now
+        self._seen: dict[tuple[int, int], Device] = {}  # and who was, for events that are read late
+        self._spaces: dict[int, Namespace] = {}  # by inode
+        self._by_nsid: dict[int, Namespace] = {}
+        self._pins: dict[int, int] = {}
+        self._links: dict[int, LinkInfo] = {}
+        self._bridges: dict[str, int] = {}
+
+    # --- life
+
+    def start(self, host_netns: int, host_pid1: int) -> None:
+        """``host_netns``: descriptor of the host's namespace (it stays the caller's); ``host_pid1``: its init as
+        the supervisor sees it. The calling thread must be in the wire's namespace."""
+        with self._lock:
+            self._clear()
+            self._host_pid1 = host_pid1
+            self._sock = KernelSocket()
+            self._events = self._listen()
+            self._watcher = Watcher(host_pid1, self._linger_s)
+            self._watcher.on_readable(self._events.fileno(), self.sync)
+            self.host = Namespace(host_netns, veth.give_nsid(self._sock, host_netns))
+            self._spaces[self.host.inode] = self._by_nsid[self.host.nsid] = self.host
+            self._host_sock = KernelSocket(netns=host_netns)
+            for number, fabric in enumerate(self._fabrics):
+                self._bridges[fabric] = veth.make_bridge(self._sock, f"fabric{number}")
+            self._running = True
+            self._resync()
+            self._watcher.start()
+
+    def stop(self) -> None:
+        """Every netdev and bridge of this life goes, wherever it is. Nothing if it does not run."""
+        with self._lock:
+            if not self._running:
+                return
+            self._running = False
+        self._watcher.stop()
+        with self._lock:
+            for peer in self._by_peer:
+                veth.delete(self._sock, peer)
+            for bridge in self._bridges.values():
+                veth.delete(self._sock, bridge)
+            for space in self._spaces.values():
+                space.close()
+            for sock in (self._sock, self._host_sock, self._events):
+                sock.close()
+            self._clear()
+
+    @staticmethod
+    def _listen() -> socket.socket:
+        events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_ROUTE)
+        events.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _EVENT_BUFFER)
+        events.setsockopt(SOL_NETLINK, NETLINK_LISTEN_ALL_NSID, 1)
+        events.bind((0, RTNLGRP_LINK_MASK))
+        return events
+
+    # --- Netdevs: for the machine, under its lock
+
+    def create(self, fn: FunctionState) -> None:
+        """See ``parts.Netdevs``. A taken name leaves it with the kernel's (``ib0``, ``eth0``), as a failed rename
+        by udev does."""
+        with self._lock:
+            if self._running:
+                mode = fn.port.mode
+                fallback = "ib%d" if mode is LinkMode.INFINIBAND else "eth%d"
+                self._make(fn, mode, next(self._qpns), [fn.netdev_name or fallback, fallback])
+
+    def destroy(self, fn: FunctionState) -> None:
+        with self._lock:
+            device = self._devices.pop(fn.address, None)
+            if device is None:
+                return
+            del self._by_peer[device.peer]
+            self._place(device, None, 0)
+            veth.delete(self._sock, device.peer)
+            self._tidy()
+
+    def rehome(self, fn: FunctionState) -> None:
+        with self._lock:
+            if fn.address in self._devices:
+                self.destroy(fn)
+                self.create(fn)
+
+    # --- Netdevs: for readers, without the machine's lock
+
+    def host_name(self, fn: FunctionState) -> str | None:
+        with self._lock:
+            self.sync()
+            device = self._devices.get(fn.address)
+            return device.name if device is not None and device.space is self.host else None
+
+    def host_links(self) -> list[LinkInfo]:
+        with self._lock:
+            self.sync()
+            return list(self._links.values())
+
+    def carrier(self, fn: FunctionState) -> bool:
+        """Asked from the wire end: a veth's ends have carrier when both are up, wherever the other one is."""
+        with self._lock:
+            device = self._devices.get(fn.address)
+            found = veth.get(self._sock, ifindex=device.peer) if device is not None else None
+            return found is not None and veth.link_attrs(found).get(veth.IFLA_CARRIER) == b"\1"
+
+    # --- for the netlink server and the supervisor
+
+    def refresh(self, fn: FunctionState | None = None) -> None:
+        """Plug fn's wire end (None: everyone's) as fabric, mode, faults and VF link state want it now."""
+        with self._lock:
+            for device in [d for d in self._devices.values() if fn is None or d.fn is fn]:
+                self._plug(device)
+
+    def device_of(self, fn: FunctionState) -> Device | None:
+        with self._lock:
+            self.sync()
+            return self._devices.get(fn.address)
+
+    def device_at(self, inode: int, ifindex: int) -> Device | None:
+        """The emulated netdev that has this index in this namespace now."""
+        with self._lock:
+            self.sync()
+            return self._at.get((inode, ifindex))
+
+    def device_seen(self, inode: int, ifindex: int) -> Device | None:
+        """The same for a message that may be older: also one that has left or is gone."""
+        with self._lock:
+            self.sync()
+            return self._seen.get((inode, ifindex))
+
+    @contextmanager
+    def holding(self, netns: int) -> Iterator[Namespace]:
+        """Hold the namespace while something moves into it; afterwards it stays held if something did."""
+        with self._lock:
+            space = self._hold(netns)
+            self._pins[space.inode] = self._pins.get(space.inode, 0) + 1
+        try:
+            yield space
+        finally:
+            with self._lock:
+                self._pins[space.inode] -= 1
+                if self._running:
+                    self.sync()
+                    self._tidy()
+
+    def other_namespaces(self) -> bool:
+        """Has the host any network namespace beside its own?"""
+        return bool((namespaces_of_host(self._host_pid1) | self._spaces.keys()) - {self.host.inode})
+
+    # --- devices
+
+    def _make(self, fn: FunctionState, mode: LinkMode, qpn: int, names: list[str]) -> None:
+        mac = octets(fn.mac) if mode is LinkMode.ROCE and fn.mac != NO_MAC else None
+        pair = None
+        for name in names:
+            with suppress(FileExistsError):
+                wire_name = f"wire{next(self._serial)}"
+                pair = veth.make_pair(self._sock, wire_name, self.host.fd, name, MTU_DEFAULT[mode], mac)
+                break
+        if pair is None:
+            raise FileExistsError(errno.EEXIST, f"no free name for the netdev of {fn.address} among {names}")
+        device = Device(fn, mode, pair[0], None, 0, "", qpn, octets(fn.port_guid))
+        made = veth.get(self._host_sock, ifindex=pair[1])
+        device.name = codec.read_string(veth.link_attrs(made)[veth.IFLA_IFNAME]) if made else names[0]
+        self._devices[fn.address] = self._by_peer[device.peer] = device
+        self._place(device, self.host, pair[1])
+        self._plug(device)
+
+    def _plug(self, device: Device) -> None:
+        fn = device.fn
+        connected = fn.port.mode is device.mode and self._machine.carries(fn.port)
+        up = connected
+        if not fn.is_pf and fn.admin.link_state:
+            up = fn.admin.link_state == 1  # IFLA_VF_LINK_STATE_ENABLE; 2 is DISABLE
+        bridge = self._bridges.get(fn.port.fabric or "", 0) if connected else 0
+        with suppress(OSError):  # gone: the event of that is on its way
+            veth.connect(self._sock, device.peer, bridge, up)
+
+    def _place(self, device: Device, space: Namespace | None, ifindex: int) -> None:
+        if device.space is not None and self._at.get((device.space.inode, device.ifindex)) is device:
+            del self._at[device.space.inode, device.ifindex]
+        device.space = space
+        if space is not None:
+            device.ifindex = ifindex
+            self._at[space.inode, ifindex] = self._seen[space.inode, ifindex] = device
+            while len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+
+    def _locate(self, device: Device) -> None:
+        """Ask the wire end where the other end is. A namespace never heard of is searched for in the thread."""
+        far = veth.far_end(self._sock, device.peer)
+        if far is None:
+            return  # the pair is gone: its own event says so
+        self._place(device, self._by_nsid.get(far[0]), far[1])
+        if device.space is None:
+            self._watcher.soon(self._search)
+
+    def _revive(self, device: Device) -> None:
+        """Somebody deleted the veth, or its namespace died before the lab held it. A NIC does not vanish like
+        that: it comes back as after the end of a namespace."""
+        del self._by_peer[device.peer]
+        self._place(device, None, 0)
+        names = [device.name, f"dev{device.ifindex}", "dev%d"]
+        self._make(device.fn, device.mode, device.qpn, names)
+
+    # --- namespaces
+
+    def _hold(self, netns: int) -> Namespace:
+        inode = inode_of(netns)
+        space = self._spaces.get(inode)
+        if space is None:
+            space = Namespace(netns, veth.give_nsid(self._sock, netns))
+            self._spaces[inode] = self._by_nsid[space.nsid] = space
+            self._watcher.watch(inode, lambda: self._bring_home(space))
+        return space
+
+    def _tidy(self) -> None:
+        """Let go of namespaces in which nothing of ours is any more."""
+        used = {device.space.inode for device in self._devices.values() if device.space is not None}
+        used |= {fn.rdma_netns for fn in self._machine.functions() if fn.rdma_netns is not None}
+        for inode, space in list(self._spaces.items()):
+            if space is not self.host and inode not in used and not self._pins.get(inode):
+                self._watcher.forget(inode)
+                self._release(space)
+
+    def _release(self, space: Namespace) -> None:
+        del self._spaces[space.inode], self._by_nsid[space.nsid]
+        self._pins.pop(space.inode, None)
+        for key in [key for key in self._seen if key[0] == space.inode]:
+            del self._seen[key]
+        space.close()
+
+    def _search(self) -> None:
+        """Find the namespace into which somebody else moved a device. In the watcher's thread."""
+        with self._lock:
+            if not any(device.space is None for device in self._devices.values()):
+                return
+            known = set(self._spaces)
+        for netns in search(self._host_pid1, known):
+            with self._lock:
+                lost = [device for device in self._devices.values() if device.space is None]
+                wanted = {far[0] for device in lost if (far := veth.far_end(self._sock, device.peer))}
+                if veth.nsid_of(self._sock, netns) in wanted:
+                    self._hold(netns)
+                    for device in lost:
+                        self._locate_quietly(device)
+            os.close(netns)
+
+    def _locate_quietly(self, device: Device) -> None:
+        far = veth.far_end(self._sock, device.peer)
+        if far is not None and far[0] in self._by_nsid:
+            self._place(device, self._by_nsid[far[0]], far[1])
+
+    def _bring_home(self, space: Namespace) -> None:
+        """The last user of a namespace is gone: what the kernel's exit of it would do. RDMA devices return first
+        (rdma_dev_exit_net runs before default_device_exit_net), and in IB mode take their netdevs along."""
+        for fn in self._machine.functions():
+            if fn.rdma_netns == space.inode:
+                with suppress(OSError):
+                    self._machine.move_rdma(fn, None)
+        with self._lock:
+            if self._spaces.get(space.inode) is not space or not self._running:
+                return
+            self.sync()
+            with KernelSocket(netns=space.fd) as inside:
+                for device in [d for d in self._devices.values() if d.space is space]:
+                    veth.leave_namespace(inside, self._host_sock, device.ifindex, self.host.fd)
+                    self._locate(device)
+            self.sync()
+            if self._pins.get(space.inode):
+                self._watcher.watch(space.inode, lambda: self._bring_home(space))
+            else:
+                self._release(space)
+
+    # --- events
+
+    def sync(self) -> None:
+        """Take in what the kernel has told so far; after it, every finished change is known."""
+        with self._lock:
+            while self._running:
+                try:
+                    data, extra, _, _ = self._events.recvmsg(1 << 16, 64, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    return
+                except OSError as error:
+                    if error.errno != errno.ENOBUFS:
+                        raise
+                    self._resync()
+                    continue
+                nsid = int.from_bytes(extra[0][2][:4], "little", signed=True) if extra else None
+                for message in codec.unpack(data):
+                    if message.type in (veth.RTM_NEWLINK, veth.RTM_DELLINK) and message.body[0] == 0:
+                        self._heard(message, nsid)
+
+    def _heard(self, message: Message, nsid: int | None) -> None:
+        ifindex = veth.index_of(message)
+        gone = message.type == veth.RTM_DELLINK
+        if nsid is None:
+            if gone and ifindex in self._by_peer:
+                self._revive(self._by_peer[ifindex])
+            return
+        space = self._by_nsid.get(nsid)
+        if space is None:
+            return
+        device = self._at.get((space.inode, ifindex))
+        if gone:
+            if space is self.host:
+                self._links.pop(ifindex, None)
+            if device is not None:
+                self._locate(device)
+            return
+        self._take_in(message, space, device)
+
+    def _take_in(self, message: Message, space: Namespace, device: Device | None) -> None:
+        """One RTM_NEWLINK of a namespace: a change, or somebody's arrival."""
+        ifindex, fields = veth.index_of(message), veth.link_attrs(message)
+        if device is None and veth.IFLA_LINK_NETNSID in fields:
+            arrived = self._by_peer.get(codec.read_u32(fields.get(veth.IFLA_LINK, b"\0\0\0\0")))
+            if arrived is not None:
+                self._locate(arrived)
+                device = self._at.get((space.inode, ifindex))
+        if device is None:
+            self._seen.pop((space.inode, ifindex), None)
+        else:
+            device.name = codec.read_string(fields[veth.IFLA_IFNAME])
+            device.up = bool(veth.IFINFO.unpack_from(message.body)[3] & veth.IFF_UP)
+        if space is self.host:
+            self._links[ifindex] = link_info(message, device, Counters(lambda: self._ask_host(ifindex)))
+
+    def _ask_host(self, ifindex: int) -> Message | None:
+        with self._lock:
+            return veth.get(self._host_sock, ifindex=ifindex) if self._running else None
+
+    def _resync(self) -> None:
+        """Events were lost (or none came yet): look at everything."""
+        self._links.clear()
+        for device in list(self._devices.values()):
+            self._locate(device)
+        for message in veth.dump(self._host_sock):
+            self._take_in(message, self.host, self._at.get((self.host.inode, veth.index_of(message))))
