@@ -46,6 +46,7 @@ class WithParents(KernelTransport):
     def __init__(self) -> None:
         self.peers: dict[int, str] = {}
         self.infiniband: set[str] = set()
+        self.guids: dict[str, str] = {}  # of the functions whose IPoIB address was set to a certain GUID
         self.refuse: dict[tuple[int, int], int] = {}
 
     def request(
@@ -71,6 +72,8 @@ class WithParents(KernelTransport):
             address = bytes.fromhex("80000048fe8000000000000000") + found[constants.IFLA_ADDRESS][:6].rjust(
                 7, b"\2"
             )
+            if parent in self.guids:
+                address = address[:12] + bytes.fromhex(self.guids[parent].replace(":", ""))
             head = body[:2] + constants.ARPHRD_INFINIBAND.to_bytes(2, "little") + body[4:HEADER]
             body = head + b"".join(kept) + codec.attr(constants.IFLA_ADDRESS, address)
         return message._replace(body=body + codec.attr(constants.IFLA_PARENT_DEV_NAME, codec.string(parent)))
