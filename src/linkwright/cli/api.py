@@ -120,7 +120,7 @@ class Agent:
                 "answered something that is not JSON",
                 code="agent-answer",
                 where=str(self.path),
-                next_step="Is another program listening there? Look: systemctl status linkwright-agent",
+                next_step="Is another program listening there? Look: systemctl status linkwright",
             ) from error
 
     def _open(
@@ -163,7 +163,7 @@ class Agent:
             what,
             code="agent-not-running",
             where=str(self.path),
-            next_step="Start it: systemctl start linkwright-agent (or, in the foreground: linkwright agent).",
+            next_step="Start it: systemctl start linkwright (or, in the foreground: linkwright agent).",
         )
 
     def _late(self) -> LinkwrightError:
@@ -171,7 +171,7 @@ class Agent:
             f"the agent did not answer within {self.timeout_s:g} s",
             code="agent-timeout",
             where=str(self.path),
-            next_step="A slow card may keep it busy. Look: journalctl -u linkwright-agent -n 50",
+            next_step="A slow card may keep it busy. Look: journalctl -u linkwright -n 50",
         )
 
 
@@ -191,7 +191,7 @@ def error_of(status: int, body: bytes) -> LinkwrightError:
         return LinkwrightError(
             f"the agent answered HTTP {status}: {text}",
             code="agent-answer",
-            next_step="Look: journalctl -u linkwright-agent -n 50",
+            next_step="Look: journalctl -u linkwright -n 50",
         )
     message = str(said["message"])
     code, where, following = (str(said.get(key) or "") for key in ("code", "where", "next"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,51 +11,30 @@ from linkwright.model import load
 from linkwright.model.documents import HostConfig, LinkPolicy, Target
 from linkwright.model.errors import InvalidInput
 
-from .output import jsonable
-
 Wanted = tuple[LinkPolicy | Target, str]  # the document and its ``file:line``
 
 
-def read_files(files: Iterable[str]) -> list[Wanted]:
+def read_files(files: Sequence[str]) -> list[Wanted]:
     """LinkPolicies and Targets of all files, ``-`` is standard input; raises InvalidInput with file and line."""
-    wanted: list[Wanted] = []
-    for name in files:
-        text, source = (sys.stdin.read(), "standard input") if name == "-" else (_text(name), name)
-        for located in load.load_documents(text, source):
-            where = f"{located.source}:{located.line}"
-            if isinstance(located.document, HostConfig):
-                raise InvalidInput(
-                    "a HostConfig is not applied: it belongs to the host itself",
-                    where=where,
-                    next_step="Put it into /etc/linkwright/host.yaml; the agent reads it when it changes.",
-                )
-            wanted.append((located.document, where))
-    if not wanted:
-        raise InvalidInput("there is no document in it", where=", ".join(files))
-    _no_twins(wanted)
-    return wanted
-
-
-def _text(name: str) -> str:
+    located = load.load_documents(sys.stdin.read(), "standard input") if "-" in files else []
     try:
-        return Path(name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror}", where=name) from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput("is not UTF-8 text", where=name) from error
-
-
-def _no_twins(wanted: Sequence[Wanted]) -> None:
-    seen: dict[tuple[type, str], str] = {}
-    for document, where in wanted:
-        key = (type(document), document.name)
-        if key in seen:
+        located += load.load_files(Path(name) for name in files if name != "-")
+    except FileNotFoundError as error:
+        raise InvalidInput("there is no such file", code="unreadable", where=str(error.filename)) from error
+    wanted: list[Wanted] = []
+    for each in located:
+        where = f"{each.source}:{each.line}"
+        if isinstance(each.document, HostConfig):
             raise InvalidInput(
-                f"{kind_of(document)} {document.name} stands here a second time (first: {seen[key]})",
+                "a HostConfig is not applied: it belongs to the host itself",
+                code="host-config-not-applied",
                 where=where,
-                field="metadata.name",
+                next_step="Put it into /etc/linkwright/host.yaml; the agent reads it at every look.",
             )
-        seen[key] = where
+        wanted.append((each.document, where))
+    if not wanted:
+        raise InvalidInput("there is no document in it", code="no-document", where=", ".join(files))
+    return wanted
 
 
 def kind_of(document: LinkPolicy | Target) -> str:
@@ -69,4 +48,4 @@ def subject_of(document: LinkPolicy | Target) -> str:
 
 def as_json(wanted: Sequence[Wanted]) -> list[Any]:
     """For the agent: what POST /v1/plan and /v1/apply take."""
-    return [jsonable(document) for document, _ in wanted]
+    return [load.to_builtins(document) for document, _ in wanted]

@@ -13,14 +13,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from linkwright.model.errors import LinkwrightError
 
 from .api import Agent, AgentAway
 from .output import screen_of
-from .render.text import cut, line, paint, printable
+from .render.text import Line, cut, line, paint, printable
 from .render.times import span
 from .views import Event, read
 
@@ -31,6 +33,7 @@ PATIENCE_S = 2.0  # what takes longer shows what is awaited
 AGENT_BACK_S = 30.0  # an agent that went away without a host restart is given this long to come back
 RESTART_PHASES = ("restarting",)
 END = object()
+SIGNS = {"failed": ("✖", "bad"), "waiting": ("…", "wait"), "done": ("✔", "good")}
 
 
 class _Terminated(Exception):
@@ -48,8 +51,8 @@ class Follower:
         self._quiet = quiet
         self._queue: queue.Queue[Any] = queue.Queue()
         self._stop: Callable[[], None]
-        self._waiting: Event | None = None
-        self._shown_wait = ""
+        self._running: Event | None = None
+        self._shown = ""
         self._phase: str | None = None
         self._connect()
 
@@ -59,11 +62,9 @@ class Follower:
 
     @staticmethod
     def _read(events: Iterator[Any], into: queue.Queue[Any]) -> None:
-        try:
+        with suppress(LinkwrightError):  # a broken connection is an end like any other
             for event in events:
                 into.put(event)
-        except LinkwrightError as error:
-            into.put(error)
         into.put(END)
 
     def close(self) -> None:
@@ -75,11 +76,9 @@ class Follower:
             with _termination():
                 return self._follow()
         except KeyboardInterrupt:
-            self._erase()
             self._say(GOES_ON)
             return "interrupted"
         except _Terminated:
-            self._erase()
             if self._phase in RESTART_PHASES:
                 self._say(RESTARTS)
                 return "restarting"
@@ -94,11 +93,10 @@ class Follower:
             try:
                 item = self._queue.get(timeout=1.0)
             except queue.Empty:
-                self._show_waiting()
+                self._show_running()
                 continue
-            if item is END or isinstance(item, LinkwrightError):
+            if item is END:
                 if self._phase in RESTART_PHASES:
-                    self._erase()
                     self._say(RESTARTS)
                     return "restarting"
                 self._reconnect()
@@ -112,53 +110,59 @@ class Follower:
     def _take(self, event: Event) -> None:
         if event.phase:
             self._phase = event.phase
+        before, self._running = self._running, None
+        if event.kind == "step" or event.awaited:
+            self._running = event
         if event.awaited:
-            self._waiting = event
-            self._show_waiting()
+            self._show_running()
             return
-        self._waiting = None
+        if event.kind == "done" and before is not None and _same(before, event):
+            if event.at - before.at < PATIENCE_S:
+                return  # its line stands there already
+            event = replace(event, text=f"{event.text}, {span(event.at - before.at)}")
         if event.text:
             self._erase()
             self._print(event)
 
     def _print(self, event: Event) -> None:
-        style = {"failed": "bad", "waiting": "wait", "done": "good"}.get(event.kind, "dim")
-        sign = {"failed": "✖", "waiting": "…", "done": "✔"}.get(event.kind, "·")
-        subject = f"{printable(event.subject)}: " if event.subject and event.subject not in event.text else ""
-        self._write(line((f"  {sign} ", style), f"{subject}{printable(event.text)}"))
+        sign, style = SIGNS.get(event.kind, ("·", "dim"))
+        self._write(line((f"  {sign} ", style), _words(event)))
 
-    def _show_waiting(self) -> None:
-        event = self._waiting
-        if event is None or event.awaited is None:
+    def _show_running(self) -> None:
+        """What is awaited or done now, since when and how long at most, once it takes longer than a moment."""
+        event = self._running
+        if event is None:
             return
-        elapsed = time.time() - (event.since or event.at)
+        elapsed = time.time() - (event.at if event.since is None else event.since)
         if elapsed < PATIENCE_S:
             return
         limit = f" of {span(event.limit_s)}" if event.limit_s else ""
-        text = f"  ▶ {printable(event.subject)}: waits for {printable(event.awaited)}"
+        text = f"  ▶ {printable(event.subject)}: waits for {printable(event.awaited)}" if event.awaited else ""
+        text = text or f"  ▶ {_words(event)}"
         if self._screen.live:
             shown = cut([(f"{text}, {span(elapsed)}{limit}", "wait")], (self._screen.width or 80) - 1)
-            sys.stderr.write("\r\x1b[K" + paint([shown], self._screen.colour).rstrip("\n"))
-            sys.stderr.flush()
-            self._shown_wait = text
-        elif self._shown_wait != text:  # once, where nothing can be written over
-            self._write(line(f"{text}" + (f", at most {span(event.limit_s)}" if event.limit_s else "")))
-            self._shown_wait = text
+            self._put("\r\x1b[K" + paint([shown], self._screen.colour).rstrip("\n"))
+            self._shown = text
+        elif event.awaited and self._shown != text:  # once, where nothing can be written over
+            self._write(line(text + (f", at most {span(event.limit_s)}" if event.limit_s else "")))
+            self._shown = text
 
     def _erase(self) -> None:
-        if self._screen.live and self._shown_wait:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._shown_wait = ""
+        if self._screen.live and self._shown:
+            self._put("\r\x1b[K")
+            self._shown = ""
 
     def _say(self, text: str) -> None:
-        sys.stderr.write(paint([line(text)], self._screen.colour))
-        sys.stderr.flush()
+        self._erase()
+        self._put(paint([line(text)], self._screen.colour))
 
-    def _write(self, text: Any) -> None:
+    def _write(self, text: Line) -> None:
         if not self._quiet:
-            sys.stderr.write(paint([text], self._screen.colour))
-            sys.stderr.flush()
+            self._put(paint([text], self._screen.colour))
+
+    def _put(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
     def _reconnect(self) -> None:
         """The agent restarted alone (an update, a crash): its new process goes on with the same work."""
@@ -173,10 +177,18 @@ class Follower:
                 if time.monotonic() > deadline:
                     raise
                 if not said:
-                    self._erase()
                     self._say("  … the agent went away; waiting for it to come back (at most 30 s)")
                     said = True
                 time.sleep(0.5)  # nothing announces a socket that does not exist yet
+
+
+def _words(event: Event) -> str:
+    subject = f"{event.subject}: " if event.subject and event.subject not in event.text else ""
+    return printable(f"{subject}{event.text}")
+
+
+def _same(one: Event, other: Event) -> bool:
+    return (one.subject, one.text) == (other.subject, other.text)
 
 
 @contextmanager
