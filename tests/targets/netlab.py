@@ -160,8 +160,8 @@ class Target:
 class Lab:
     """One test's host: ``ctx`` for the code under test, ``links`` to look."""
 
-    def __init__(self, root: Path) -> None:
-        self.transport = WithParents()
+    def __init__(self, root: Path, transport: WithParents | None = None) -> None:
+        self.transport = transport or WithParents()
         self.system = System(sys=root / "sys", netlink=self.transport)
         self.store = Store(root / "state.db")
         self.links = Links(self.transport)
