@@ -24,6 +24,7 @@ SECRETS = (
     ),
     *("9f8e", "10.9", "0a09"),
 )
+DATA = Path(__file__).parents[1] / "firmware" / "data" / "4.21"
 PORTS = ("0000:3b:00.0", "0000:3b:00.1")
 
 
@@ -100,6 +101,20 @@ def make(root: Path) -> System:
         "sys/kernel/random/boot_id": "9f8e7d6c-0000-4000-8000-000000000000", "uptime": "1234.5 99",
     })  # fmt: skip
     return System(sys=sys, proc=root / "proc", run=root / "run", netlink=NoKernel())
+
+
+def answers() -> dict[str, Answer]:
+    return {
+        "query": Answer(command=("mstconfig",), code=0, text=(DATA / "query_after_set.txt").read_text()),
+        "uptime": Answer(
+            command=("mstreg",),
+            code=0,
+            text=(DATA / "uptime.txt").read_text().replace(
+                "manufacturing_base_mac_31_0     | 0x00000000", "manufacturing_base_mac_31_0     | 0xd29f8e01"
+            ),
+        ),
+        "reset": Answer(command=("mstfwreset",), code=0, text=(DATA / "offer.txt").read_text()),
+    }  # fmt: skip
 
 
 class NoKernel:

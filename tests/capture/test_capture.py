@@ -9,29 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from captured_host import PORTS, SECRETS, RecordedFirmware, link, make, write
+from captured_host import PORTS, SECRETS, RecordedFirmware, answers, link, make, write
 
 from linkwright.capture import Manifest, capture
 from linkwright.firmware import Firmware, open_firmware
-from linkwright.firmware.tool import Answer
 from linkwright.kernel.system import System
 from linkwright.model.errors import InvalidInput, LinkwrightError
-
-DATA = Path(__file__).parents[1] / "firmware" / "data" / "4.21"
-
-
-def answers() -> dict[str, Answer]:
-    return {
-        "query": Answer(command=("mstconfig",), code=0, text=(DATA / "query_after_set.txt").read_text()),
-        "uptime": Answer(
-            command=("mstreg",),
-            code=0,
-            text=(DATA / "uptime.txt").read_text().replace(
-                "manufacturing_base_mac_31_0     | 0x00000000", "manufacturing_base_mac_31_0     | 0xd29f8e01"
-            ),
-        ),
-        "reset": Answer(command=("mstfwreset",), code=0, text=(DATA / "offer.txt").read_text()),
-    }  # fmt: skip
 
 
 @pytest.fixture
