@@ -61,30 +61,30 @@ def scan(system: System) -> list[RawFunction]:
     """The PFs of the host in the order of their addresses, with their VFs: every network function of the vendor
     whose link mode can change, and of other vendors those with SR-IOV or RDMA."""
     root = os.fspath(system.sys / "bus/pci/devices")
-    found = []
-    for name in sysfs.names(root) or ():
-        if (sysfs.text(f"{root}/{name}/class") or "").startswith(_NETWORK_CLASS):
-            entries = sysfs.names(f"{root}/{name}") or []
-            if "physfn" not in entries and (pf := _pf(root, name, entries)) is not None:  # VFs come with their PF
-                found.append(pf)
-    return found
+    shown = {
+        name: sysfs.names(f"{root}/{name}") or []
+        for name in sysfs.names(root) or ()
+        if (sysfs.text(f"{root}/{name}/class") or "").startswith(_NETWORK_CLASS)
+    }
+    pfs = (_pf(root, name, shown) for name, entries in shown.items() if "physfn" not in entries)
+    return [pf for pf in pfs if pf is not None]
 
 
-def _pf(root: str, name: str, entries: list[str]) -> RawFunction | None:
-    path = f"{root}/{name}"
+def _pf(root: str, name: str, shown: dict[str, list[str]]) -> RawFunction | None:
+    """``shown``: what each function's directory holds."""
+    path, entries = f"{root}/{name}", shown[name]
     vendor = (sysfs.text(f"{path}/vendor") or "").removeprefix("0x").lower()
     total = (sysfs.number(f"{path}/sriov_totalvfs") or 0) if "sriov_totalvfs" in entries else 0
     if vendor != MELLANOX and not total and "infiniband" not in entries:
         return None
-    numa = sysfs.number(f"{path}/numa_node")
     pf = _function(root, name, entries)
     indexes = sorted((int(e.removeprefix("virtfn")), e) for e in entries if re.fullmatch(r"virtfn\d+", e))
     vfs = []
     for index, entry in indexes:
         target = sysfs.link_name(Path(path, entry))
         if target is not None:
-            vf = _function(root, target, sysfs.names(f"{root}/{target}") or [])
-            vfs.append(replace(vf, vf_index=index, vendor=vendor, numa_node=numa))
+            vf = _function(root, target, shown.get(target, []))
+            vfs.append(replace(vf, vf_index=index, vendor=vendor))
     names = pf.net or ()
     port_names = {n: sysfs.text(f"{path}/net/{n}/phys_port_name") for n in names}
     # In switchdev mode the VFs' representors hang on the PF's device too; the uplink's port name is p<N>.
@@ -93,7 +93,6 @@ def _pf(root: str, name: str, entries: list[str]) -> RawFunction | None:
         pf,
         vendor=vendor,
         device=(sysfs.text(f"{path}/device") or "").removeprefix("0x").lower(),
-        numa_node=None if numa is None or numa < 0 else numa,
         net=pf.net if not uplinks else tuple(uplinks[:1]),
         port_name=port_names[uplinks[0]] if uplinks else None,
         total_vfs=total,
@@ -106,6 +105,7 @@ def _function(root: str, name: str, entries: list[str]) -> RawFunction:
     path = f"{root}/{name}"
     override = sysfs.text(f"{path}/driver_override") if "driver_override" in entries else None
     net = sysfs.names(f"{path}/net") if "net" in entries else None
+    numa = sysfs.number(f"{path}/numa_node") if "numa_node" in entries else None
     rdma, card = _rdma(path) if "infiniband" in entries else (None, RdmaCard())
     return RawFunction(
         address=pci_address(name),
@@ -115,6 +115,7 @@ def _function(root: str, name: str, entries: list[str]) -> RawFunction:
         net=None if net is None else tuple(net),
         rdma=rdma,
         card=card,
+        numa_node=None if numa is None or numa < 0 else numa,  # -1: one node only, or not told
         iommu_group=sysfs.link_name(Path(path, "iommu_group")) if "iommu_group" in entries else None,
     )
 

@@ -94,7 +94,8 @@ def _links_in(system: System, namespace: Namespace, held: Held) -> list[Link]:
         with netns.open_path(namespace.path) as fd:
             return Links(system.netlink).dump(fd)
     except (LinkwrightError, OSError) as problem:
-        if not isinstance(problem, LinkwrightError) or problem.code != "netns-gone":
+        # A name in /run/netns without its mount, a process that ended: nothing is there to look into.
+        if not isinstance(problem, LinkwrightError) or problem.code not in ("netns-gone", "netns-invalid"):
             held.notes.append(f"{namespace.path} could not be looked into: {problem}")
         return []
 

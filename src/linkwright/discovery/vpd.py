@@ -38,7 +38,7 @@ def parse(data: bytes) -> Vpd:
     while offset + 3 <= len(data) and data[offset] not in (_END, 0, 0xFF):
         tag, length = data[offset], int.from_bytes(data[offset + 1 : offset + 3], "little")
         body = data[offset + 3 : offset + 3 + length]
-        if tag == _IDENTIFIER:
+        if tag == _IDENTIFIER and len(body) == length:
             name = _text(body)
         elif tag == _READ_ONLY:
             fields |= _fields(body)
@@ -51,6 +51,8 @@ def _fields(body: bytes) -> dict[bytes, str]:
     offset = 0
     while offset + 3 <= len(body):
         length = body[offset + 2]
+        if offset + 3 + length > len(body):
+            break  # half a serial number would be another card's
         found[body[offset : offset + 2]] = _text(body[offset + 3 : offset + 3 + length])
         offset += 3 + length
     return found

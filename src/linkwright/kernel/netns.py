@@ -22,8 +22,8 @@ _CLONE_NEWNET = 0x40000000
 def open_path(path: str | os.PathLike[str]) -> Iterator[int]:
     """An open descriptor of the network namespace at ``path`` (``/run/netns/x``, ``/proc/4711/ns/net``).
 
-    Raises Vanished when nothing is there, InvalidInput when it is something else (also a name in /run/netns
-    whose bind mount is gone: an ordinary empty file).
+    Raises Vanished ``netns-gone`` when nothing is there, InvalidInput ``netns-invalid`` when it is something else
+    (also a name in /run/netns whose bind mount is gone: an ordinary empty file) or ``netns-unreadable``.
     """
     fd = open_fd(path)
     try:
@@ -42,7 +42,9 @@ def open_fd(path: str | os.PathLike[str]) -> int:
             raise Vanished(
                 "there is no network namespace here (any more).", code="netns-gone", where=text
             ) from problem
-        raise InvalidInput(f"cannot be opened: {problem.strerror}.", code="netns-invalid", where=text) from problem
+        raise InvalidInput(
+            f"cannot be opened: {problem.strerror}.", code="netns-unreadable", where=text
+        ) from problem
     try:
         kind = fcntl.ioctl(fd, _NS_GET_NSTYPE)
     except OSError:
