@@ -56,6 +56,13 @@ def test_a_detach_takes_over_an_interrupted_attach(store: Store) -> None:
     assert store.open_operations() == ()
 
 
+def test_a_deleted_attachment_takes_its_open_operation_along(store: Store) -> None:
+    store.begin_operation("identity", "trainer-0/net1", "boot-1")
+    store.begin_operation("attach", "trainer-1/net1", "boot-1")
+    store.delete_attachment("trainer-0", "net1")
+    assert [o.subject for o in store.open_operations()] == ["trainer-1/net1"]
+
+
 def test_intent_and_record_in_one_commit(store: Store) -> None:
     class Crash(Exception):
         pass

@@ -273,6 +273,13 @@ class Lab:
         self.store.close()
 
 
+def sample(points: int, offset: int = 0) -> list[int]:
+    """Which points to cut a run off at: every third, or with LINKWRIGHT_CRASH_POINTS=all every one."""
+    if os.environ.get("LINKWRIGHT_CRASH_POINTS") == "all":
+        return list(range(points))
+    return list(range(offset % 3, points, 3))
+
+
 def attachment(function: Function, target: str = "trainer-0", **fields: object) -> Attachment:
     made = Attachment(
         target=target, interface="net1", policy="training", generation=1, port=PortId("0000:3b:00.0/1"),

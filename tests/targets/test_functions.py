@@ -71,7 +71,7 @@ class Card:
         if constants.IFLA_VF_IB_NODE_GUID in inner:
             number = linkcodec.VF_GUID.unpack(inner[constants.IFLA_VF_IB_NODE_GUID])[1]
             self.admin["guid"] = linkcodec.guid_text(number)
-            assert constants.IFLA_VF_IB_PORT_GUID in inner
+            assert constants.IFLA_VF_IB_PORT_GUID not in inner
 
     def rebind(self, system: object, address: str) -> None:
         self.rebinds += 1

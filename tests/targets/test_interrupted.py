@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from netlab import BOOT, Lab, attachment, host_namespace
+from netlab import BOOT, Lab, attachment, host_namespace, sample
 
 from linkwright.kernel.links import Link
 from linkwright.model.documents import Interface
@@ -139,11 +139,10 @@ def test_every_point(tmp_path: Path, operation: str, what: type[BaseException], 
     detach = operation == "detach"
     wanted, points = undisturbed(tmp_path / "undisturbed", mode, detach=detach)
     assert len(points) >= 10
-    for at, point in enumerate(points):
-        if what is Refusal and point.startswith("after") and at % 4:
-            continue  # nearly the same as a refusal before the next effect; a sample is enough
+    offset = ["attach", "detach"].index(operation) + [Crash, Refusal].index(what) + list(LinkMode).index(mode)
+    for at in sample(len(points), offset):
         got = interrupted(tmp_path / str(at), mode, [at], what, detach=detach)
-        assert got == wanted, f"{what.__name__} {point}"
+        assert got == wanted, f"{what.__name__} {points[at]}"
 
 
 @pytest.mark.parametrize("mode", list(LinkMode))
@@ -151,7 +150,7 @@ def test_pairs_of_crashes(tmp_path: Path, mode: LinkMode) -> None:
     """The recovery is cut off too; a seeded sample of all pairs."""
     wanted, points = undisturbed(tmp_path / "undisturbed", mode, detach=False)
     pairs = list(itertools.product(range(len(points)), repeat=2))
-    for number, pair in enumerate(random.Random(7).sample(pairs, 8)):
+    for number, pair in enumerate(random.Random(7).sample(pairs, 4)):
         assert interrupted(tmp_path / str(number), mode, list(pair), Crash, detach=False) == wanted, pair
 
 

@@ -133,7 +133,13 @@ class Store:
         return attachment
 
     def delete_attachment(self, target: str, interface: str) -> bool:
-        return self._db.write("DELETE FROM attachments WHERE target=? AND interface=?", target, interface) > 0
+        """True if there was one. What an interruption left open in the journal about it goes too."""
+        with self._db.transaction() as connection:
+            connection.execute("DELETE FROM operations WHERE subject=?", (f"{target}/{interface}",))
+            done = connection.execute(
+                "DELETE FROM attachments WHERE target=? AND interface=?", (target, interface)
+            )
+            return done.rowcount > 0
 
     # -- mode changes
 

@@ -96,7 +96,6 @@ class Scene:
         for place in places:
             own = [link for link in self.ctx.links.dump(self.fd(place)) if link.parent == self.address]
             # IPoIB children (P_Keys) and representors have the same parent; the function's own came first.
-            own = [link for link in own if link.kind != "ipoib"] or own
             if own:
                 link = min(own, key=lambda found: found.ifindex)
                 self._hint = (place, link.ifindex)
