@@ -39,7 +39,8 @@ LINK_HEADER = 16
 class Planted:
     """The kernel, with ``home`` as the host's namespace and PCI devices behind links.
 
-    ``parents``: link name → PCI address. ``rdma``: answers of NETLINK_RDMA by message type; without them the kernel has no RDMA.
+    ``parents``: link name → PCI address. ``rdma``: answers of NETLINK_RDMA by message type; without them the
+    kernel has no RDMA.
     """
 
     def __init__(self, home: int) -> None:

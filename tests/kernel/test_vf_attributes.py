@@ -96,6 +96,15 @@ def test_set_vf_sends_one_setlink() -> None:
     assert inner == vf_attributes(2, mac="02:00:00:00:00:01", link_state=0)
 
 
+def test_each_guid_travels_in_an_entry_of_its_own() -> None:
+    """do_setvfinfo returns after the first GUID that it finds in an entry."""
+    recorder = Recorder()
+    Links(recorder).set_vf(7, 2, link_state=1, node_guid=GUID, port_guid=GUID)
+    ((_, entries),) = codec.attrs(recorder.sent[0].body, LINK_HEADER.size)
+    kinds = [[kind for kind, _ in codec.attrs(entry)] for _, entry in codec.attrs(entries)]
+    assert kinds == [[5, 10], [11]]
+
+
 def kernel_answer(link_type: int, address: bytes, *vfs: bytes) -> Message:
     body = LINK_HEADER.pack(0, link_type, 7, 1, 0) + codec.attr(constants.IFLA_ADDRESS, address)
     infos = [codec.nest(constants.IFLA_VF_INFO, vf) for vf in vfs]

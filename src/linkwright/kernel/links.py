@@ -255,7 +255,7 @@ class Links:
     ) -> None:
         """Set what the PF's driver keeps for VF number ``vf``, in one request. GUIDs need a PF netdev of
         InfiniBand type (rtnl handle_vf_guid: EOPNOTSUPP else). ``link_state``: IFLA_VF_LINK_STATE_*."""
-        inner = vf_attributes(
+        first = vf_attributes(
             vf,
             mac=mac,
             vlan=vlan,
@@ -264,12 +264,14 @@ class Links:
             spoofchk=spoofchk,
             link_state=link_state,
             node_guid=node_guid,
-            port_guid=port_guid,
         )
-        if inner:
-            vfs = codec.nest(constants.IFLA_VFINFO_LIST, codec.nest(constants.IFLA_VF_INFO, inner))
+        # do_setvfinfo (net/core/rtnetlink.c) returns after the first GUID: the second needs an entry of its own.
+        second = vf_attributes(vf, port_guid=port_guid)
+        entries = [codec.nest(constants.IFLA_VF_INFO, entry) for entry in (first, second) if entry]
+        if entries:
             head = LINK_HEADER.pack(0, 0, pf_ifindex, 0, 0)
-            self._request(Message(constants.RTM_SETLINK, 0, head + vfs), netns)
+            body = head + codec.nest(constants.IFLA_VFINFO_LIST, *entries)
+            self._request(Message(constants.RTM_SETLINK, 0, body), netns)
 
     def vf_info(self, pf_ifindex: int, *, netns: int | None = None) -> list[VfInfo]:
         """What the PF's driver keeps for each VF, by VF number; without the slow statistics."""
