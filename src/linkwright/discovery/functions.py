@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from linkwright.kernel import sysfs
 from linkwright.kernel.system import System
@@ -81,9 +80,9 @@ def _pf(root: str, name: str, shown: dict[str, list[str]]) -> RawFunction | None
     indexes = sorted((int(e.removeprefix("virtfn")), e) for e in entries if re.fullmatch(r"virtfn\d+", e))
     vfs = []
     for index, entry in indexes:
-        target = sysfs.link_name(Path(path, entry))
+        target = sysfs.link_name(f"{path}/{entry}")
         if target is not None:
-            vf = _function(root, target, shown.get(target, []))
+            vf = _function(root, target, shown.get(target, []), with_card=pf.rdma is None)
             vfs.append(replace(vf, vf_index=index, vendor=vendor))
     names = pf.net or ()
     port_names = {n: sysfs.text(f"{path}/net/{n}/phys_port_name") for n in names}
@@ -101,38 +100,41 @@ def _pf(root: str, name: str, shown: dict[str, list[str]]) -> RawFunction | None
     )
 
 
-def _function(root: str, name: str, entries: list[str]) -> RawFunction:
+def _function(root: str, name: str, entries: list[str], *, with_card: bool = True) -> RawFunction:
+    """``with_card``: read what the RDMA device tells of the card too; needed from one function of a PF only."""
     path = f"{root}/{name}"
     override = sysfs.text(f"{path}/driver_override") if "driver_override" in entries else None
     net = sysfs.names(f"{path}/net") if "net" in entries else None
     numa = sysfs.number(f"{path}/numa_node") if "numa_node" in entries else None
-    rdma, card = _rdma(path) if "infiniband" in entries else (None, RdmaCard())
+    rdma, card = _rdma(path, with_card) if "infiniband" in entries else (None, RdmaCard())
     return RawFunction(
         address=pci_address(name),
         path=path,
-        driver=sysfs.link_name(Path(path, "driver")) if "driver" in entries else None,
+        driver=sysfs.link_name(f"{path}/driver") if "driver" in entries else None,
         driver_override=override if override not in (None, "", "(null)") else None,
         net=None if net is None else tuple(net),
         rdma=rdma,
         card=card,
         numa_node=None if numa is None or numa < 0 else numa,  # -1: one node only, or not told
-        iommu_group=sysfs.link_name(Path(path, "iommu_group")) if "iommu_group" in entries else None,
+        iommu_group=sysfs.link_name(f"{path}/iommu_group") if "iommu_group" in entries else None,
     )
 
 
-def _rdma(path: str) -> tuple[RdmaDevice | None, RdmaCard]:
+def _rdma(path: str, with_card: bool) -> tuple[RdmaDevice | None, RdmaCard]:
     names = sysfs.names(f"{path}/infiniband")
     if not names:
         return None, RdmaCard()  # the device is in another namespace
     base = f"{path}/infiniband/{names[0]}"
     port = f"{base}/ports/1"
     gid = sysfs.text(f"{port}/gids/0") or ""
-    card = RdmaCard(
-        system_image_guid=_guid(sysfs.text(f"{base}/sys_image_guid")),
-        board_id=sysfs.text(f"{base}/board_id") or None,
-        firmware=sysfs.text(f"{base}/fw_ver") or None,
-        rate=sysfs.text(f"{port}/rate") or "",
-    )
+    card = RdmaCard()
+    if with_card:
+        card = RdmaCard(
+            system_image_guid=_guid(sysfs.text(f"{base}/sys_image_guid")),
+            board_id=sysfs.text(f"{base}/board_id") or None,
+            firmware=sysfs.text(f"{base}/fw_ver") or None,
+            rate=sysfs.text(f"{port}/rate") or "",
+        )
     device = RdmaDevice(
         name=names[0],
         link_layer=_LAYERS.get(sysfs.text(f"{port}/link_layer") or ""),

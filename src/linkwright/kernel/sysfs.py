@@ -25,6 +25,7 @@ try:
 except OSError as problem:
     print(problem.errno)
 """
+_ATTRIBUTE_SIZE = 4096  # sysfs_emit: an attribute is at most a page
 _blocked: dict[str, subprocess.Popen[str]] = {}
 _lock = threading.Lock()
 
@@ -32,10 +33,15 @@ _lock = threading.Lock()
 def text(path: str | os.PathLike[str]) -> str | None:
     """The file's content without surrounding blanks; None when it cannot be read."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read().decode(errors="replace").strip()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # half the time of a file object; thousands are read
     except OSError:
         return None
+    try:
+        return os.read(fd, _ATTRIBUTE_SIZE).decode(errors="replace").strip()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
 
 
 def number(path: str | os.PathLike[str]) -> int | None:
@@ -47,10 +53,10 @@ def number(path: str | os.PathLike[str]) -> int | None:
         return None
 
 
-def link_name(path: Path) -> str | None:
+def link_name(path: str | os.PathLike[str]) -> str | None:
     """The last part of what a symbolic link points to (``driver`` → ``mlx5_core``); None without one."""
     try:
-        return path.readlink().name
+        return os.readlink(path).rpartition("/")[2]  # noqa: PTH115 - hundreds are read: strings, not Paths
     except OSError:
         return None
 
