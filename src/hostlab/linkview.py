@@ -10,13 +10,22 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping
 
-from hostlab.nl_link import ARPHRD_INFINIBAND, IB_BROADCAST, Device, colons
+from hostlab.nl_link import ARPHRD_INFINIBAND, IB_BROADCAST, IFLA_IFALIAS, Device, colons
 from hostlab.parts import LinkInfo
-from hostlab.veth import IFINFO, IFLA_ADDRESS, IFLA_BROADCAST, IFLA_CARRIER, IFLA_IFNAME, IFLA_MTU, link_attrs
+from hostlab.veth import (
+    IFINFO,
+    IFLA_ADDRESS,
+    IFLA_BROADCAST,
+    IFLA_CARRIER,
+    IFLA_IFNAME,
+    IFLA_MTU,
+    index_of,
+    link_attrs,
+)
 from linkwright.kernel.netlink import codec
 from linkwright.kernel.netlink.codec import Message
 
-_IFLA_TXQLEN, _IFLA_OPERSTATE, _IFLA_IFALIAS, _IFLA_STATS64 = 13, 16, 20, 23
+_IFLA_TXQLEN, _IFLA_OPERSTATE, _IFLA_STATS64 = 13, 16, 23
 _OPERSTATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")  # IF_OPER_*
 _VOLATILE = 0x40 | 0x10000 | 0x20000  # IFF_RUNNING, LOWER_UP, DORMANT: netlink adds them, class/net does not
 _COUNTERS = tuple(  # struct rtnl_link_stats64, by the names of class/net/*/statistics
@@ -51,6 +60,28 @@ class Counters(Mapping[str, int]):
         return len(_COUNTERS)
 
 
+class HostLinks:
+    """The table. ``ask``: RTM_GETLINK of one link of the host, by index."""
+
+    def __init__(self, ask: Callable[[int], Message | None]) -> None:
+        self._ask = ask
+        self._links: dict[int, LinkInfo] = {}
+
+    def told(self, message: Message, device: Device | None) -> None:
+        """An RTM_NEWLINK; ``device`` when it is about a function."""
+        ifindex = index_of(message)
+        self._links[ifindex] = link_info(message, device, Counters(lambda: self._ask(ifindex)))
+
+    def gone(self, ifindex: int) -> None:
+        self._links.pop(ifindex, None)
+
+    def all(self) -> list[LinkInfo]:
+        return list(self._links.values())
+
+    def clear(self) -> None:
+        self._links.clear()
+
+
 def link_info(message: Message, device: Device | None, counters: Counters) -> LinkInfo:
     """One RTM_NEWLINK of the kernel as class/net shows it; ``device`` when it belongs to a function."""
     _, kind, ifindex, flags, _ = IFINFO.unpack_from(message.body)
@@ -70,7 +101,7 @@ def link_info(message: Message, device: Device | None, counters: Counters) -> Li
         operstate=_OPERSTATES[state] if state < len(_OPERSTATES) else "unknown",
         carrier=fields.get(IFLA_CARRIER, b"\0")[0] == 1,
         function=device.fn.address if device is not None else None,
-        alias=codec.read_string(fields.get(_IFLA_IFALIAS, b"")),
+        alias=codec.read_string(fields.get(IFLA_IFALIAS, b"")),
         tx_queue_len=codec.read_u32(fields[_IFLA_TXQLEN]) if _IFLA_TXQLEN in fields else 0,
         statistics=counters,
     )

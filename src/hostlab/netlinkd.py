@@ -194,24 +194,30 @@ class _Connection:
             for answer in self._ask(message):
                 yield [self._told(one, codec.read_u32(mask)) for one in answer]
             return
-        with ExitStack() as held:
-            moves = veth.link_attrs(message)
-            if nl_link.IFLA_NET_NS_PID in moves or (self._passed is None and veth.IFLA_NET_NS_FD in moves):
-                # Numbers of the client's own tables, which mean something else here.
-                yield [codec.error_message(message, errno.EBADF, "pass the namespace as a descriptor")]
-                return
-            if self._passed is not None and veth.IFLA_NET_NS_FD in moves:
-                message = nl_link.with_descriptor(message, veth.IFLA_NET_NS_FD, veth.IFINFO.size, self._passed)
-                held.enter_context(self._wire.holding(self._passed))
-            device = self._find(message)
-            if device is None:
-                yield from self._ask(message)
-            elif message.type == veth.RTM_DELLINK:  # a physical device has no dellink
-                yield [codec.error_message(message, errno.EOPNOTSUPP)]
-            else:
-                yield from self._change(message, device)
+        with ExitStack() as held:  # the answer goes out when the lab has taken the change in
+            answers = list(self._change(message, held))
+        yield from answers
 
-    def _change(self, message: Message, device: Device) -> Iterator[list[Message]]:
+    def _change(self, message: Message, held: ExitStack) -> Iterator[list[Message]]:
+        fields = veth.link_attrs(message)
+        if nl_link.IFLA_NET_NS_PID in fields or (self._passed is None and veth.IFLA_NET_NS_FD in fields):
+            # Numbers of the client's own tables, which mean something else here.
+            yield [codec.error_message(message, errno.EBADF, "pass the namespace as a descriptor")]
+            return
+        if self._passed is not None and veth.IFLA_NET_NS_FD in fields:
+            message = nl_link.with_descriptor(message, veth.IFLA_NET_NS_FD, veth.IFINFO.size, self._passed)
+            held.enter_context(self._wire.holding(self._passed))
+        if nl_link.IFLA_IFALIAS in fields:
+            held.callback(self._wire.look_again, self._inode, veth.index_of(message))
+        device = self._find(message)
+        if device is None:
+            yield from self._ask(message)
+        elif message.type == veth.RTM_DELLINK:  # a physical device has no dellink
+            yield [codec.error_message(message, errno.EOPNOTSUPP)]
+        else:
+            yield from self._change_function(message, device)
+
+    def _change_function(self, message: Message, device: Device) -> Iterator[list[Message]]:
         change = nl_link.split(message, device)
         if change.forward is not None:
             for answer in self._ask(change.forward._replace(flags=message.flags | codec.NLM_F_ACK)):

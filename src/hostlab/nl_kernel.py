@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,11 +27,12 @@ NETLINK_CAP_ACK = 10
 NETLINK_EXT_ACK = 11
 NETLINK_GET_STRICT_CHK = 12
 SO_RCVBUFFORCE = 33
-RTNLGRP_LINK_MASK = 1
+_RTMGRP_LINK = 1
 
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
+_EVENT_BUFFER = 8 << 20
 _BUFFER = 1 << 18  # more than the kernel puts into one datagram of a dump (32 KiB) or into a veth's RTM_NEWLINK
 
 T = TypeVar("T")
@@ -78,6 +80,39 @@ def is_dump(message: Message, family: int) -> bool:
     if family == NETLINK_ROUTE:
         return message.type & 3 == 2 and bool(message.flags & codec.NLM_F_DUMP)
     return message.flags & codec.NLM_F_DUMP == codec.NLM_F_DUMP
+
+
+class EventSocket:
+    """Link events of the calling thread's namespace and of all that have an id in it."""
+
+    def __init__(self) -> None:
+        self._sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_ROUTE)
+        self._sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _EVENT_BUFFER)
+        self._sock.setsockopt(SOL_NETLINK, NETLINK_LISTEN_ALL_NSID, 1)
+        self._sock.bind((0, _RTMGRP_LINK))
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def read(self) -> Iterator[tuple[int | None, Message]]:
+        """(id of the namespace, None for the socket's own; message) of all that has come; never waits.
+        NLMSG_OVERRUN says that some were lost."""
+        while True:
+            try:
+                data, extra, _, _ = self._sock.recvmsg(1 << 16, 64, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                yield None, Message(codec.NLMSG_OVERRUN, 0, b"")
+                continue
+            nsid = int.from_bytes(extra[0][2][:4], sys.byteorder, signed=True) if extra else None
+            for message in codec.unpack(data):
+                yield nsid, message
 
 
 class KernelSocket:

@@ -34,7 +34,7 @@ from linkwright.kernel.netlink import codec
 from linkwright.kernel.netlink.codec import NLA_TYPE_MASK, Message, attr, string, u16, u32
 from linkwright.model.values import LinkMode
 
-IFLA_NET_NS_PID, IFLA_NUM_VF, IFLA_VFINFO_LIST, IFLA_EXT_MASK = 19, 21, 22, 29
+IFLA_NET_NS_PID, IFLA_IFALIAS, IFLA_NUM_VF, IFLA_VFINFO_LIST, IFLA_EXT_MASK = 19, 20, 21, 22, 29
 IFLA_PHYS_PORT_NAME, IFLA_TARGET_NETNSID, IFLA_NEW_IFINDEX = 38, 46, 49
 IFLA_MIN_MTU, IFLA_MAX_MTU, IFLA_PERM_ADDRESS = 50, 51, 54
 IFLA_PARENT_DEV_NAME, IFLA_PARENT_DEV_BUS_NAME = 56, 57

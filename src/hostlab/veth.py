@@ -34,7 +34,8 @@ IFINFO = struct.Struct("=BxHiII")  # ifi_family, ifi_type, ifi_index, ifi_flags,
 WIRE_MTU = 10000  # above what any emulated card allows: the bridge never drops what two hosts agreed on
 _CREATE = codec.NLM_F_CREATE | codec.NLM_F_EXCL
 _IPV6 = Path("/proc/net/if_inet6").exists()  # a kernel without IPv6 refuses to hear of it (EAFNOSUPPORT)
-_NO_IPV6 = b"" if not _IPV6 else nest(IFLA_AF_SPEC, nest(_AF_INET6, attr(_IFLA_INET6_ADDR_GEN_MODE, bytes([_GEN_MODE_NONE]))))
+_GEN_NONE = nest(_AF_INET6, attr(_IFLA_INET6_ADDR_GEN_MODE, bytes([_GEN_MODE_NONE])))
+_NO_IPV6 = nest(IFLA_AF_SPEC, _GEN_NONE) if _IPV6 else b""
 
 
 def ifinfo(ifindex: int = 0, flags: int = 0, change: int = 0) -> bytes:

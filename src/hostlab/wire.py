@@ -15,32 +15,21 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from hostlab import veth
-from hostlab.linkview import Counters, link_info
+from hostlab.linkview import HostLinks
 from hostlab.machine import Machine
 from hostlab.namespaces import Namespace, Watcher, namespaces_of_host, search
-from hostlab.nl_kernel import (
-    NETLINK_LISTEN_ALL_NSID,
-    NETLINK_ROUTE,
-    RTNLGRP_LINK_MASK,
-    SO_RCVBUFFORCE,
-    SOL_NETLINK,
-    KernelSocket,
-    inode_of,
-)
+from hostlab.nl_kernel import EventSocket, KernelSocket
 from hostlab.nl_link import MTU_DEFAULT, Device, octets
 from hostlab.parts import NO_MAC, FunctionState, LinkInfo
+from hostlab.places import Places
 from linkwright.kernel.netlink import codec
 from linkwright.kernel.netlink.codec import Message
 from linkwright.model.values import LinkMode
-
-_EVENT_BUFFER = 8 << 20
-_REMEMBERED = 2048
 
 
 class Wire:
@@ -63,12 +52,7 @@ class Wire:
     def _clear(self) -> None:
         self._devices: dict[str, Device] = {}  # by PCI address
         self._by_peer: dict[int, Device] = {}
-        self._at: dict[tuple[int, int], Device] = {}  # (namespace inode, ifindex): who is there now
-        self._seen: dict[tuple[int, int], Device] = {}  # and who was, for events that are read late
-        self._spaces: dict[int, Namespace] = {}  # by inode
-        self._by_nsid: dict[int, Namespace] = {}
-        self._pins: dict[int, int] = {}
-        self._links: dict[int, LinkInfo] = {}
+        self._links = HostLinks(self._ask_host)
         self._bridges: dict[str, int] = {}
 
     # --- life
@@ -80,11 +64,11 @@ class Wire:
             self._clear()
             self._host_pid1 = host_pid1
             self._sock = KernelSocket()
-            self._events = self._listen()
+            self._events = EventSocket()
             self._watcher = Watcher(host_pid1, self._linger_s)
             self._watcher.on_readable(self._events.fileno(), self.sync)
             self.host = Namespace(host_netns, veth.give_nsid(self._sock, host_netns))
-            self._spaces[self.host.inode] = self._by_nsid[self.host.nsid] = self.host
+            self._places = Places(self._sock, self.host, self._watcher, self._bring_home)
             self._host_sock = KernelSocket(netns=host_netns)
             for number, fabric in enumerate(self._fabrics):
                 self._bridges[fabric] = veth.make_bridge(self._sock, f"fabric{number}")
@@ -104,19 +88,10 @@ class Wire:
                 veth.delete(self._sock, peer)
             for bridge in self._bridges.values():
                 veth.delete(self._sock, bridge)
-            for space in self._spaces.values():
-                space.close()
+            self._places.close()
             for sock in (self._sock, self._host_sock, self._events):
                 sock.close()
             self._clear()
-
-    @staticmethod
-    def _listen() -> socket.socket:
-        events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_ROUTE)
-        events.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _EVENT_BUFFER)
-        events.setsockopt(SOL_NETLINK, NETLINK_LISTEN_ALL_NSID, 1)
-        events.bind((0, RTNLGRP_LINK_MASK))
-        return events
 
     # --- Netdevs: for the machine, under its lock
 
@@ -135,7 +110,7 @@ class Wire:
             if device is None:
                 return
             del self._by_peer[device.peer]
-            self._place(device, None, 0)
+            self._places.put(device, None)
             veth.delete(self._sock, device.peer)
             self._tidy()
 
@@ -156,7 +131,7 @@ class Wire:
     def host_links(self) -> list[LinkInfo]:
         with self._lock:
             self.sync()
-            return list(self._links.values())
+            return self._links.all()
 
     def carrier(self, fn: FunctionState) -> bool:
         """Asked from the wire end: a veth's ends have carrier when both are up, wherever the other one is."""
@@ -173,6 +148,15 @@ class Wire:
             for device in [d for d in self._devices.values() if fn is None or d.fn is fn]:
                 self._plug(device)
 
+    def look_again(self, inode: int, ifindex: int) -> None:
+        """The kernel sends no event for a new alias while a link is down (netdev_state_change)."""
+        with self._lock:
+            if self._running and inode == self.host.inode:
+                self.sync()
+                found = self._ask_host(ifindex)
+                if found is not None:
+                    self._take_in(found, self.host, self._places.at(inode, ifindex))
+
     def device_of(self, fn: FunctionState) -> Device | None:
         with self._lock:
             self.sync()
@@ -182,32 +166,32 @@ class Wire:
         """The emulated netdev that has this index in this namespace now."""
         with self._lock:
             self.sync()
-            return self._at.get((inode, ifindex))
+            return self._places.at(inode, ifindex)
 
     def device_seen(self, inode: int, ifindex: int) -> Device | None:
         """The same for a message that may be older: also one that has left or is gone."""
         with self._lock:
             self.sync()
-            return self._seen.get((inode, ifindex))
+            return self._places.seen(inode, ifindex)
 
     @contextmanager
     def holding(self, netns: int) -> Iterator[Namespace]:
         """Hold the namespace while something moves into it; afterwards it stays held if something did."""
         with self._lock:
-            space = self._hold(netns)
-            self._pins[space.inode] = self._pins.get(space.inode, 0) + 1
+            space = self._places.hold(netns)
+            self._places.pin(space)
         try:
             yield space
         finally:
             with self._lock:
-                self._pins[space.inode] -= 1
+                self._places.unpin(space)
                 if self._running:
                     self.sync()
                     self._tidy()
 
     def other_namespaces(self) -> bool:
         """Has the host any network namespace beside its own?"""
-        return bool((namespaces_of_host(self._host_pid1) | self._spaces.keys()) - {self.host.inode})
+        return bool((namespaces_of_host(self._host_pid1) | self._places.spaces.keys()) - {self.host.inode})
 
     # --- devices
 
@@ -225,7 +209,7 @@ class Wire:
         made = veth.get(self._host_sock, ifindex=pair[1])
         device.name = codec.read_string(veth.link_attrs(made)[veth.IFLA_IFNAME]) if made else names[0]
         self._devices[fn.address] = self._by_peer[device.peer] = device
-        self._place(device, self.host, pair[1])
+        self._places.put(device, self.host, pair[1])
         self._plug(device)
 
     def _plug(self, device: Device) -> None:
@@ -238,80 +222,39 @@ class Wire:
         with suppress(OSError):  # gone: the event of that is on its way
             veth.connect(self._sock, device.peer, bridge, up)
 
-    def _place(self, device: Device, space: Namespace | None, ifindex: int) -> None:
-        if device.space is not None and self._at.get((device.space.inode, device.ifindex)) is device:
-            del self._at[device.space.inode, device.ifindex]
-        device.space = space
-        if space is not None:
-            device.ifindex = ifindex
-            self._at[space.inode, ifindex] = self._seen[space.inode, ifindex] = device
-            while len(self._seen) > _REMEMBERED:
-                del self._seen[next(iter(self._seen))]
-
     def _locate(self, device: Device) -> None:
-        """Ask the wire end where the other end is. A namespace never heard of is searched for in the thread."""
-        far = veth.far_end(self._sock, device.peer)
-        if far is None:
-            return  # the pair is gone: its own event says so
-        self._place(device, self._by_nsid.get(far[0]), far[1])
-        if device.space is None:
+        if not self._places.locate(device):
             self._watcher.soon(self._search)
 
     def _revive(self, device: Device) -> None:
         """Somebody deleted the veth, or its namespace died before the lab held it. A NIC does not vanish like
         that: it comes back as after the end of a namespace."""
         del self._by_peer[device.peer]
-        self._place(device, None, 0)
+        self._places.put(device, None)
         names = [device.name, f"dev{device.ifindex}", "dev%d"]
         self._make(device.fn, device.mode, device.qpn, names)
 
     # --- namespaces
 
-    def _hold(self, netns: int) -> Namespace:
-        inode = inode_of(netns)
-        space = self._spaces.get(inode)
-        if space is None:
-            space = Namespace(netns, veth.give_nsid(self._sock, netns))
-            self._spaces[inode] = self._by_nsid[space.nsid] = space
-            self._watcher.watch(inode, lambda: self._bring_home(space))
-        return space
-
     def _tidy(self) -> None:
-        """Let go of namespaces in which nothing of ours is any more."""
-        used = {device.space.inode for device in self._devices.values() if device.space is not None}
-        used |= {fn.rdma_netns for fn in self._machine.functions() if fn.rdma_netns is not None}
-        for inode, space in list(self._spaces.items()):
-            if space is not self.host and inode not in used and not self._pins.get(inode):
-                self._watcher.forget(inode)
-                self._release(space)
-
-    def _release(self, space: Namespace) -> None:
-        del self._spaces[space.inode], self._by_nsid[space.nsid]
-        self._pins.pop(space.inode, None)
-        for key in [key for key in self._seen if key[0] == space.inode]:
-            del self._seen[key]
-        space.close()
+        rdma = {fn.rdma_netns for fn in self._machine.functions()}
+        self._places.tidy(self._devices.values(), rdma)
 
     def _search(self) -> None:
         """Find the namespace into which somebody else moved a device. In the watcher's thread."""
         with self._lock:
             if not any(device.space is None for device in self._devices.values()):
                 return
-            known = set(self._spaces)
+            known = set(self._places.spaces)
         for netns in search(self._host_pid1, known):
             with self._lock:
                 lost = [device for device in self._devices.values() if device.space is None]
                 wanted = {far[0] for device in lost if (far := veth.far_end(self._sock, device.peer))}
                 if veth.nsid_of(self._sock, netns) in wanted:
-                    self._hold(netns)
+                    self._places.hold(netns)
                     for device in lost:
-                        self._locate_quietly(device)
+                        self._places.locate(device)
             os.close(netns)
-
-    def _locate_quietly(self, device: Device) -> None:
-        far = veth.far_end(self._sock, device.peer)
-        if far is not None and far[0] in self._by_nsid:
-            self._place(device, self._by_nsid[far[0]], far[1])
 
     def _bring_home(self, space: Namespace) -> None:
         """The last user of a namespace is gone: what the kernel's exit of it would do. RDMA devices return first
@@ -321,7 +264,7 @@ class Wire:
                 with suppress(OSError):
                     self._machine.move_rdma(fn, None)
         with self._lock:
-            if self._spaces.get(space.inode) is not space or not self._running:
+            if self._places.spaces.get(space.inode) is not space or not self._running:
                 return
             self.sync()
             with KernelSocket(netns=space.fd) as inside:
@@ -329,30 +272,18 @@ class Wire:
                     veth.leave_namespace(inside, self._host_sock, device.ifindex, self.host.fd)
                     self._locate(device)
             self.sync()
-            if self._pins.get(space.inode):
-                self._watcher.watch(space.inode, lambda: self._bring_home(space))
-            else:
-                self._release(space)
+            self._places.let_go(space)
 
     # --- events
 
     def sync(self) -> None:
         """Take in what the kernel has told so far; after it, every finished change is known."""
         with self._lock:
-            while self._running:
-                try:
-                    data, extra, _, _ = self._events.recvmsg(1 << 16, 64, socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    return
-                except OSError as error:
-                    if error.errno != errno.ENOBUFS:
-                        raise
+            for nsid, message in self._events.read() if self._running else ():
+                if message.type == codec.NLMSG_OVERRUN:
                     self._resync()
-                    continue
-                nsid = int.from_bytes(extra[0][2][:4], "little", signed=True) if extra else None
-                for message in codec.unpack(data):
-                    if message.type in (veth.RTM_NEWLINK, veth.RTM_DELLINK) and message.body[0] == 0:
-                        self._heard(message, nsid)
+                elif message.type in (veth.RTM_NEWLINK, veth.RTM_DELLINK) and message.body[0] == 0:
+                    self._heard(message, nsid)
 
     def _heard(self, message: Message, nsid: int | None) -> None:
         ifindex = veth.index_of(message)
@@ -361,13 +292,13 @@ class Wire:
             if gone and ifindex in self._by_peer:
                 self._revive(self._by_peer[ifindex])
             return
-        space = self._by_nsid.get(nsid)
+        space = self._places.by_nsid(nsid)
         if space is None:
             return
-        device = self._at.get((space.inode, ifindex))
+        device = self._places.at(space.inode, ifindex)
         if gone:
             if space is self.host:
-                self._links.pop(ifindex, None)
+                self._links.gone(ifindex)
             if device is not None:
                 self._locate(device)
             return
@@ -380,14 +311,14 @@ class Wire:
             arrived = self._by_peer.get(codec.read_u32(fields.get(veth.IFLA_LINK, b"\0\0\0\0")))
             if arrived is not None:
                 self._locate(arrived)
-                device = self._at.get((space.inode, ifindex))
+                device = self._places.at(space.inode, ifindex)
         if device is None:
-            self._seen.pop((space.inode, ifindex), None)
+            self._places.taken_by_another(space, ifindex)
         else:
             device.name = codec.read_string(fields[veth.IFLA_IFNAME])
             device.up = bool(veth.IFINFO.unpack_from(message.body)[3] & veth.IFF_UP)
         if space is self.host:
-            self._links[ifindex] = link_info(message, device, Counters(lambda: self._ask_host(ifindex)))
+            self._links.told(message, device)
 
     def _ask_host(self, ifindex: int) -> Message | None:
         with self._lock:
@@ -399,4 +330,4 @@ class Wire:
         for device in list(self._devices.values()):
             self._locate(device)
         for message in veth.dump(self._host_sock):
-            self._take_in(message, self.host, self._at.get((self.host.inode, veth.index_of(message))))
+            self._take_in(message, self.host, self._places.at(self.host.inode, veth.index_of(message)))

@@ -1,22 +1,30 @@
-"""An emulated host without its processes: namespaces made by children, a machine, the wire and the netlink server."""
+"""An emulated host without its processes: namespaces of children, a machine, the wire and the netlink server."""
 
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+import pytest
 
 from hostlab.build import build_machine
 from hostlab.machine import FunctionState, Machine
 from hostlab.netlinkd import NetlinkServer
-from hostlab.nl_kernel import KernelSocket, in_netns
+from hostlab.nl_kernel import in_netns
 from hostlab.wire import Wire
 from linkwright.kernel.netlink import codec
 from linkwright.kernel.netlink.codec import Message, attr, string, u32
 from linkwright.kernel.netlink.transport import SocketTransport
+
+T = TypeVar("T")
 
 SPEC = {
     "name": "gpu-01",
@@ -25,7 +33,11 @@ SPEC = {
         "office": {"linkModes": ["RoCE"]},
     },
     "adapters": [
-        {"persona": "cx6-vpi-dual", "address": "0000:3b:00", "ports": [{"fabric": "rail-0"}, {"fabric": "office"}]},
+        {
+            "persona": "cx6-vpi-dual",
+            "address": "0000:3b:00",
+            "ports": [{"fabric": "rail-0"}, {"fabric": "office"}],
+        },
         {"persona": "cx6lx-eth", "address": "0000:81:00", "ports": [{"fabric": "office"}]},
     ],
 }
@@ -86,7 +98,9 @@ class Rig:
 
     # --- requests through the server
 
-    def link(self, name: str, space: Space | None = None, mask: int = 0) -> tuple[tuple[int, ...], dict[int, bytes]]:
+    def link(
+        self, name: str, space: Space | None = None, mask: int = 0
+    ) -> tuple[tuple[int, ...], dict[int, bytes]]:
         """(ifi_type, ifi_index, ifi_flags), {attribute: payload}"""
         body = bytes(16) + attr(IFLA_IFNAME, string(name)) + (attr(IFLA_EXT_MASK, u32(mask)) if mask else b"")
         found = self.request(Message(GETLINK, 0, body), space)[0]
@@ -110,8 +124,6 @@ class Rig:
 
 
 def unpack_link(message: Message) -> tuple[tuple[int, ...], dict[int, bytes]]:
-    import struct
-
     _, kind, ifindex, flags, _ = struct.unpack_from("=BxHiII", message.body)
     return (kind, ifindex, flags), codec.attr_map(message.body, 16)
 
@@ -135,5 +147,25 @@ def rig(folder: Path, *, linger_s: float = 0.0) -> Iterator[Rig]:
         yield Rig(machine, wire, server, host, SocketTransport(folder / "netlink.sock"), resources)
 
 
-def kernel(space: Space) -> KernelSocket:
-    return KernelSocket(netns=space.fd)
+@contextmanager
+def os_error(number: int) -> Iterator[None]:
+    with pytest.raises(OSError) as caught:  # noqa: PT011  (its text may be the kernel's extended one)
+        yield
+    assert caught.value.errno == number
+
+
+def eventually(happened: Callable[[], T | None]) -> T:
+    """Wait for what other threads and the kernel do in their own time; the limit only ends a broken run."""
+    limit = time.monotonic() + 20
+    while not (result := happened()):
+        assert time.monotonic() < limit, "it never happened"
+        time.sleep(0.002)
+    return result
+
+
+def settle(wire: Wire) -> None:
+    """Until the watcher has done everything that was on its way: two rounds, since a round may begin another."""
+    for _ in range(3):
+        done = threading.Event()
+        wire._watcher.soon(done.set)
+        assert done.wait(20)
