@@ -171,9 +171,10 @@ class AdminValue(_Identity):
     def do(self) -> None:
         links = self.scene.ctx.links
         if self.infiniband:
-            # One at a time: do_setvfinfo (net/core/rtnetlink.c) returns after the first GUID of an entry.
-            links.set_vf(self.pf.ifindex, self.vf, node_guid=self.wanted, link_state=IFLA_VF_LINK_STATE_AUTO)
-            links.set_vf(self.pf.ifindex, self.vf, port_guid=self.wanted)
+            links.set_vf(
+                self.pf.ifindex, self.vf,
+                node_guid=self.wanted, port_guid=self.wanted, link_state=IFLA_VF_LINK_STATE_AUTO,
+            )  # fmt: skip
         else:
             links.set_vf(self.pf.ifindex, self.vf, mac=self.wanted)
 

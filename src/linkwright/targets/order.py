@@ -15,7 +15,8 @@ from linkwright.kernel.links import Link
 from linkwright.model.errors import Vanished
 from linkwright.model.records import Before
 
-from .aspects import Addresses, Alias, Altnames, Aspect, Mac, Mtu, Name, Place, Routes, Up, Wish
+from .addressing import Addresses, Routes
+from .aspects import Alias, Altnames, Aspect, Mac, Mtu, Name, Place, Up, Wish
 from .scene import RdmaAt, Scene
 from .steps import Step
 
