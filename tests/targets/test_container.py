@@ -98,6 +98,24 @@ def test_attached_twice_is_attached_once(lab: Lab) -> None:
     assert effects == []
 
 
+def test_spelling_of_addresses_and_routes_does_not_matter(lab: Lab) -> None:
+    function, target = lab.function(), lab.target()
+    interface = Interface(
+        name="net1",
+        addresses=("fd00:0009::0001/64", "10.9.0.1/24"),
+        routes=(
+            {"to": "fd00:8:0::1/48", "via": "fd00:9:0:0::fe"},
+            {"to": "10.8.1.2/16"},
+            {"to": "default", "via": "fd00:9::fe"},
+        ),
+    )
+    first = give(lab, function, target, interface)
+    assert {("fd00:8::/48", "fd00:9::fe"), ("10.8.0.0/16", ""), ("default", "fd00:9::fe")} <= {
+        (r.to, r.via) for r in lab.links.routes(target.fd)
+    }
+    assert give(lab, lab.observed(function.address), target, interface) == first
+
+
 def test_detached_twice_is_detached_once(lab: Lab) -> None:
     function, target = lab.function(), lab.target()
     got = give(lab, function, target)

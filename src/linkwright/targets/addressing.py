@@ -46,15 +46,10 @@ class Routes(Addresses):
     name = "routes"
 
     def _missing(self) -> list[str]:
-        return [str(number) for number, route in enumerate(self.wish.routes) if not self._has(route)]
-
-    def _has(self, route: dict[str, str]) -> bool:
         index = self._inside().ifindex
-        to = route["to"] if route["to"] == "default" else str(ipaddress.ip_network(route["to"], strict=False))
-        return any(
-            r.ifindex == index and r.via == route.get("via", "") and _network(r.to, r.via) == _network(to, r.via)
-            for r in self.scene.ctx.links.routes(self.scene.fd("target"))
-        )
+        routes = self.scene.ctx.links.routes(self.scene.fd("target"))
+        there = {(_network(r.to, r.via), r.via) for r in routes if r.ifindex == index}
+        return [route["to"] for route in self.wish.routes if _route(route) not in there]
 
     def is_done(self) -> bool:
         return not self.wish.routes or not self._missing()
@@ -72,8 +67,16 @@ class Routes(Addresses):
         _raise_joined(problems, "route", self.scene.address)
 
 
+def _route(route: dict[str, str]) -> tuple[str, str]:
+    """(destination, gateway) as the kernel tells them, whatever the document's spelling."""
+    via = str(ipaddress.ip_address(route["via"])) if "via" in route else ""
+    return _network(route["to"], via), via
+
+
 def _network(to: str, via: str) -> str:
-    return ("::/0" if ":" in via else "0.0.0.0/0") if to == "default" else to
+    if to == "default":
+        return "::/0" if ":" in via else "0.0.0.0/0"
+    return str(ipaddress.ip_network(to, strict=False))
 
 
 def _raise_joined(problems: Sequence[str], what: str, where: str) -> None:
