@@ -52,7 +52,7 @@ class NetlinkServer:
         self.rdma = RdmaNetlink(machine, wire)
         self.devlink = DevlinkNetlink(machine)
         self.dcb = nl_dcb.DcbNetlink()
-        self._open: set[socket.socket] = set()
+        self._clients: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -65,14 +65,17 @@ class NetlinkServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """No new connections; the open ones are cut off."""
+        """No new connections; the open ones are cut off and waited for. Not under the machine's lock."""
         self._sock.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._sock.close()
         with self._lock:
-            for client in self._open:
+            clients = dict(self._clients)
+            for client in clients:
                 with suppress(OSError):
                     client.shutdown(socket.SHUT_RDWR)
+        for thread in clients.values():
+            thread.join()
         self._path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
@@ -81,9 +84,10 @@ class NetlinkServer:
                 client, _ = self._sock.accept()
             except OSError:
                 return
+            thread = threading.Thread(target=self._serve, args=(client,), name="netlinkd-client", daemon=True)
             with self._lock:
-                self._open.add(client)
-            threading.Thread(target=self._serve, args=(client,), name="netlinkd-client", daemon=True).start()
+                self._clients[client] = thread
+            thread.start()
 
     def _serve(self, client: socket.socket) -> None:
         fds: list[int] = []
@@ -109,8 +113,8 @@ class NetlinkServer:
             for fd in fds:
                 os.close(fd)
             with self._lock:
-                self._open.discard(client)
-            client.close()
+                del self._clients[client]
+                client.close()
 
 
 class _Connection:

@@ -31,6 +31,8 @@ from linkwright.kernel.netlink import codec
 from linkwright.kernel.netlink.codec import Message
 from linkwright.model.values import LinkMode
 
+_NAME_MAX = 15  # IFNAMSIZ - 1
+
 
 class Wire:
     """``machine.Netdevs``. ``fabrics``: their names, one bridge each. ``linger_s``: see ``namespaces.Watcher``.
@@ -96,8 +98,8 @@ class Wire:
     # --- Netdevs: for the machine, under its lock
 
     def create(self, fn: FunctionState) -> None:
-        """See ``parts.Netdevs``. A taken name leaves it with the kernel's (``ib0``, ``eth0``), as a failed rename
-        by udev does."""
+        """See ``parts.Netdevs``. A taken or too long name leaves it with the kernel's (``ib0``, ``eth0``), as a
+        failed rename by udev does."""
         with self._lock:
             if self._running:
                 mode = fn.port.mode
@@ -199,6 +201,8 @@ class Wire:
         mac = octets(fn.mac) if mode is LinkMode.ROCE and fn.mac != NO_MAC else None
         pair = None
         for name in names:
+            if len(name) > _NAME_MAX:  # udev's rename fails on a name that is too long
+                continue
             with suppress(FileExistsError):
                 wire_name = f"wire{next(self._serial)}"
                 pair = veth.make_pair(self._sock, wire_name, self.host.fd, name, MTU_DEFAULT[mode], mac)
