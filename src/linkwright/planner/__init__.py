@@ -7,7 +7,8 @@
     slots       a port for each declared interface                             S2, 1:N
     vfs         PF or VFs, VF indexes and counts                               rule 1
     attach      steps that need no restart                                     rule 2
-    modechange  what the firmware must be told, and whether it may be          rules 2, 3, 8
+    modechange  what the firmware must be told, and whether it may be          rules 2, 3
+    groups      targets that talk to each other change together                rule 8
     restart     the steps through one restart of the host                      rules 2, 3
     gates       what host.yaml and a freeze hold back                          rule 4
 
@@ -22,10 +23,12 @@ import msgspec
 
 from ..model.plan import Plan, Problem, Question, Step
 from ..model.records import Attachment
-from .attach import Local, local_steps
+from .attach import local_steps
 from .decided import Decided, decide
 from .gates import hold_back
-from .modechange import drafts, forbidden, method_note
+from .groups import Group, disagreements, groups, held_with
+from .modechange import Draft, drafts, forbidden, method_note
+from .reshape import Local
 from .restart import through_restart, writes
 from .view import view
 
@@ -39,28 +42,45 @@ def plan(question: Question) -> Plan:
     decided = decide(view(question))
     local = local_steps(decided)
     wanted, problems = drafts(decided)
-    allowed = []
     put_back = [s for d in wanted for s in d.put_back]
-    for draft in wanted:
-        if not draft.settings:
-            continue
-        why = forbidden(decided, draft)
-        note = method_note(draft.policy, decided.view.policies[draft.policy].spec)
-        problems += [p for p in (why, note) if p is not None]
-        if why is None:
-            allowed.append(draft)
-    restart = through_restart(decided, local, allowed, _local_only)
+    found = groups(decided)
+    allowed, why_not = _may_begin(decided, [d for d in wanted if d.settings], found)
+    restart = through_restart(decided, local, allowed, found, _local_only)
     held = hold_back(decided, local, restart, writes(put_back, needs=None))
+    said = (*decided.problems, *local.problems, *problems, *why_not, *restart.problems, *held.problems)
     return Plan(
         steps=held.steps,
         decisions=decided.decisions(),
         changes=held.changes,
         assignments=_assignments(decided, local),
-        problems=_ordered((*decided.problems, *local.problems, *problems, *restart.problems, *held.problems)),
+        problems=_ordered(said),
         approvals=held.approvals,
         untouched=tuple(f"{port} ({why})" for port, why in sorted(_untouched(decided).items())),
         withheld=held.withheld,
     )
+
+
+def _may_begin(decided: Decided, wanted: list[Draft], found: list[Group]) -> tuple[list[Draft], list[Problem]]:
+    """The changes that no rule forbids, each with all that must change with it; and why others may not begin."""
+    blocked, problems = disagreements(decided, found)
+    stopped: dict[str, Problem] = {}
+    for draft in wanted:
+        why = forbidden(decided, draft)
+        if why is not None:
+            stopped[draft.policy] = why
+    allowed: list[Draft] = []
+    for draft in wanted:
+        if draft.policy in stopped:
+            problems.append(stopped[draft.policy])
+            continue
+        held = held_with(found, draft.policy, stopped, blocked)
+        if held is not None:
+            problems.append(held)
+        elif draft.policy not in blocked:
+            allowed.append(draft)
+        note = method_note(draft.policy, decided.view.policies[draft.policy].spec)
+        problems += [note] if note is not None else []
+    return allowed, problems
 
 
 def _local_only(question: Question) -> Iterable[Step]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from ..model.plan import Approval, Attach, Detach, Problem, RestartHost, SetVfs, Step, WriteFirmware
 from ..model.records import ModeChange
-from .attach import Local
 from .decided import Decided
+from .reshape import Local
 from .restart import Restart
 
 HOST_FILE = "/etc/linkwright/host.yaml"

@@ -48,6 +48,10 @@ def match(view: View) -> Matching:
         if why:
             found.protected[port.id] = found.why_not[port.id] = why
             found.problems += [_protected(name, port, why) for name in wanted]
+        elif wanted and port.id in found.uncertain:
+            unsure = ", ".join(sorted(found.uncertain[port.id]))
+            found.why_not[port.id] = f"the card cannot be read, so policy {unsure} may name it as well"
+            found.problems += [_unsure(name, port, unsure) for name in wanted]
         elif len(wanted) > 1:
             found.why_not[port.id] = f"policies {' and '.join(wanted)} both name it"
             found.problems += [_conflict(name, port, wanted) for name in wanted]
@@ -62,10 +66,9 @@ def match(view: View) -> Matching:
 def selects(selector: NicSelector, adapter: Adapter, port: Port) -> bool | None:
     """Does the selector name this port? All given fields must match; any value of a field may.
 
-    None: a given field cannot be compared, because the card's identity (or the fabric) is unknown, and no
-    other field says no.
+    None: a given field cannot be compared, because the card cannot be read now, and no other field says no.
     """
-    identity = adapter.identity
+    identity, readable = adapter.identity, not adapter.faults
     answers: list[bool | None] = []
     if selector.pci_addresses:
         answers.append(port.pf.address in {_pci(a) for a in selector.pci_addresses})
@@ -74,22 +77,25 @@ def selects(selector: NicSelector, adapter: Adapter, port: Port) -> bool | None:
     if selector.fabrics:
         answers.append(port.fabric in selector.fabrics)
     answers += [
-        _one_of(identity.part_number, selector.part_numbers),
-        _one_of(identity.psid, selector.psids),
-        _one_of(identity.serial, selector.serial_numbers),
-        _one_of(identity.device_id, [d.lower().removeprefix("0x") for d in selector.device_ids]),
+        _one_of(identity.part_number, selector.part_numbers, readable),
+        _one_of(identity.psid, selector.psids, readable),
+        _one_of(identity.serial, selector.serial_numbers, readable),
+        _one_of(identity.device_id, [d.lower().removeprefix("0x") for d in selector.device_ids], readable),
     ]
     if any(answer is False for answer in answers):
         return False
     return None if any(answer is None for answer in answers) else True
 
 
-def _one_of(value: str | None, wanted: Iterable[str]) -> bool | None:
-    """True when the field is not given at all: it then forbids nothing."""
+def _one_of(value: str | None, wanted: Iterable[str], readable: bool) -> bool | None:
+    """True when the field is not given at all: it then forbids nothing. A card that can be read and says
+    nothing (no VPD, say) has no such value; one that cannot be read may have it."""
     values = {w.strip().casefold() for w in wanted}
     if not values:
         return True
-    return None if value is None else value.strip().casefold() in values
+    if value is None:
+        return False if readable else None
+    return value.strip().casefold() in values
 
 
 def _pci(text: str) -> str:
@@ -144,6 +150,18 @@ def _conflict(policy: str, port: Port, wanted: list[str]) -> Problem:
     )
 
 
+def _unsure(policy: str, port: Port, others: str) -> Problem:
+    return Problem(
+        severity="waiting",
+        code="identity-unknown",
+        subject=f"policy {policy}",
+        text=f"{port_label(port.id)} is left as it is: the card cannot be read now, and policy {others} may name "
+        "it as well.",
+        holder=f"policy {others}",
+        next_step="Look at the adapter's fault: linkwright nics",
+    )
+
+
 def _no_match(policy: str, view: View, found: Matching) -> Problem:
     unsure = [port_label(p) for p, names in found.uncertain.items() if policy in names]
     if unsure:
@@ -155,17 +173,17 @@ def _no_match(policy: str, view: View, found: Matching) -> Problem:
             next_step="Look at the adapter's fault: linkwright nics. Or select by pciAddresses.",
         )
     selector = view.policies[policy].spec.nic_selector
-    secondary = [
-        p
+    secondary = sorted(
+        (p.id, p.secondary_of)
         for a in view.question.inventory.adapters
         for p in a.ports
         if p.secondary_of is not None and selects(selector, a, p)
-    ]
+    )
     text = "its nicSelector matches no port of this host."
     if secondary:
         text = (
-            f"its nicSelector matches only {port_label(secondary[0].id)}, a second PCI connector of "
-            f"{port_label(secondary[0].secondary_of or '')}; name that port instead."
+            f"its nicSelector matches only {port_label(secondary[0][0])}, a second PCI connector of "
+            f"{port_label(secondary[0][1])}; name that port instead."
         )
     return Problem(
         severity="note",

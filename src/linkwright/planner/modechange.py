@@ -77,8 +77,8 @@ def _mode(decided: Decided, port_id: PortId, draft: Draft) -> None:
 def _vf_settings(decided: Decided, port_id: PortId, draft: Draft, problems: list[Problem]) -> None:
     view, shape = decided.view, decided.shapes[port_id]
     port, adapter = view.ports[port_id], view.adapters[port_id]
-    if shape.firmware is None or decided.modes[port_id].hopeless:
-        return
+    if shape.firmware is None or decided.modes[port_id].problem is not None:
+        return  # VFs of a port that cannot have its mode serve nobody
     if adapter.num_vfs_next is None or adapter.num_vfs_current is None:
         problems.append(_cannot_have(draft.policy, port_id, shape.firmware, port.total_vfs, adapter))
         return
@@ -166,19 +166,20 @@ def _activated(decided: Decided, draft: Draft, last: ModeChange) -> str:
 
 def held_on_host(decided: Decided, policy: str) -> Problem | None:
     """Interlock rule 2: a restart's scope is the host, so nobody else may hold any function of it."""
-    for adapter in sorted(decided.view.question.inventory.adapters, key=lambda a: a.id):
-        for port in adapter.ports:
-            for holder in strangers(port):
-                return Problem(
-                    severity="refused",
-                    code="function-in-use",
-                    rule=2,
-                    subject=f"policy {policy}",
-                    text=f"this host cannot restart: {holder.detail} uses a function of {port_label(port.id)}.",
-                    holder=holder.detail,
-                    next_step="Stop it or detach it first.",
-                )
-    return None
+    every = sorted((p for a in decided.view.question.inventory.adapters for p in a.ports), key=lambda p: p.id)
+    held = ((port, holder) for port in every for holder in strangers(port))
+    port, holder = next(held, (None, None))
+    if port is None or holder is None:
+        return None
+    return Problem(
+        severity="refused",
+        code="function-in-use",
+        rule=2,
+        subject=f"policy {policy}",
+        text=f"this host cannot restart: {holder.detail} uses a function of {port_label(port.id)}.",
+        holder=holder.detail,
+        next_step="Stop it or detach it first.",
+    )
 
 
 def _waits(policy: str, code: str, text: str, next_step: str) -> Problem:

@@ -17,9 +17,10 @@ from ..model.plan import Approval, Detach, Problem, Question, RestartHost, Step,
 from ..model.records import AttachmentState, ModeChange, Setting
 from ..model.values import LinkMode, PciAddress, port_label
 from .approvals import change_approval, change_key
-from .attach import Local
 from .decided import Decided
+from .groups import Group, bound_to
 from .modechange import Draft, asks_person, in_words
+from .reshape import Local
 from .view import host_own
 
 
@@ -35,24 +36,33 @@ class Restart:
 
 
 def through_restart(
-    decided: Decided, local: Local, wanted: list[Draft], after: Callable[[Question], Iterable[Step]]
+    decided: Decided,
+    local: Local,
+    wanted: list[Draft],
+    found: list[Group],
+    after: Callable[[Question], Iterable[Step]],
 ) -> Restart:
     """``wanted``: the drafts that may begin. ``after``: the steps that follow on the host as it comes back."""
     out = Restart()
     targets = interrupted(decided, local)
-    wanted = [d for d in wanted if not _drains(decided, d, targets, out)]
-    keys: dict[str, str | None] = {}
-    for draft in wanted:
-        change = _change(decided, draft, targets)
-        out.changes.append(change)
-        key = change_key(change) if asks_person(decided.view.policies[draft.policy].spec) else None
-        if key is not None and key not in decided.view.question.records.approvals:
-            keys[draft.policy] = key
-            out.approvals.append(change_approval(change, in_words(decided, draft), _own_traffic(decided)))
-        else:
-            keys[draft.policy] = None
+    waiting = {d.policy for d in wanted if _drains(decided, d, targets, out)}
+    wanted = [d for d in wanted if not bound_to(found, d.policy) & waiting]
     if not wanted:
         return out
+    changes = {d.policy: _change(decided, d, targets) for d in wanted}
+    keys: dict[str, str | None] = {}
+    for draft in wanted:
+        change = changes[draft.policy]
+        key = change_key(change) if asks_person(decided.view.policies[draft.policy].spec) else None
+        keys[draft.policy] = None if key in decided.view.question.records.approvals else key
+        if keys[draft.policy] is not None:
+            out.approvals.append(change_approval(change, in_words(decided, draft), _own_traffic(decided)))
+    asked = dict(keys)
+    for policy in keys:  # a unit of several policies needs every yes before any of it begins
+        unit = sorted(bound_to(found, policy) & set(keys))
+        keys[policy] = next((asked[p] for p in unit if asked[p] is not None), None)
+    # A change whose own yes is there, and which waits for another of its unit, is not offered to the executor.
+    out.changes = [changes[p] for p in keys if keys[p] is None or asked[p] is not None]
     out.now = any(key is None for key in keys.values())
     first = None if out.now else keys[wanted[0].policy]
     for key in sorted({k or "" for k in keys.values()}):

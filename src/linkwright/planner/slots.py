@@ -42,7 +42,7 @@ def place(view: View, matching: Matching, modes: dict[PortId, PortMode]) -> Plac
         elif _stays(view, matching, target, record):
             out.staying[key] = record
             out.problems += _staying_problem(view, matching, record)
-        elif _fits(view, matching, target, interface, record):
+        elif _fits(view, matching, target, interface, record) and not _pf_given(view, target, record, out):
             out.port_of[key] = record.port
         else:
             new.append((target, interface))
@@ -72,6 +72,12 @@ def _fits(view: View, matching: Matching, target: Target, interface: Interface, 
     return interface.fabric is None or fabric is None or fabric == interface.fabric
 
 
+def _pf_given(view: View, target: Target, record: Attachment, out: Placement) -> bool:
+    """``assign: PF`` came after the port was shared: the PF goes to the first of those who have a function."""
+    pf_only = view.policies[target.spec.policy].spec.functions.assign == "PF"
+    return pf_only and record.port in out.port_of.values()
+
+
 def _place_new(
     view: View,
     matching: Matching,
@@ -88,6 +94,9 @@ def _place_new(
     free = [p for p in usable if load[p] < capacity(view, p, policy)]
     if not free:
         out.problems.append(_no_port(view, target, interface, ports, on_fabric, usable))
+        record = view.records.get((target.name, interface.name))
+        if record is not None and record.policy == policy and matching.policy_of.get(record.port) == policy:
+            out.staying[target.name, interface.name] = record  # no better place: what it has is not taken away
         return
     mine = Counter(port for (name, _), port in out.port_of.items() if name == target.name)
     mates = _fabrics_of_group(view, target, interface, out)
@@ -117,7 +126,8 @@ def capacity(view: View, port: PortId, policy: str) -> int:
     functions = view.policies[policy].spec.functions
     if functions.assign == "PF":
         return 1
-    vfs = functions.num_vfs if functions.num_vfs is not None else vf_limit(view, port)
+    limit = vf_limit(view, port)
+    vfs = limit if functions.num_vfs is None else min(limit, functions.num_vfs)
     return vfs if functions.assign == "VF" else max(1, vfs)
 
 

@@ -43,14 +43,25 @@ def shapes(view: View, matching: Matching, placement: Placement) -> tuple[dict[P
         port = placement.port_of.get(key)
         if port is not None:
             keys[port].append(key)
-    out = {port: _shape(view, port, policy, keys[port], problems) for port, policy in matching.policy_of.items()}
+    out: dict[PortId, Shape] = {}
+    for port, policy in matching.policy_of.items():
+        staying = {r.vf_index for r in placement.staying.values() if r.port == port}
+        out[port] = _shape(view, port, policy, keys[port], staying, problems)
+        out[port].stuck |= bool(staying)  # it would have to be released for another VF count, and it may not
     return out, problems
 
 
-def _shape(view: View, port_id: PortId, policy: str, keys: list[Key], problems: list[Problem]) -> Shape:
+def _shape(
+    view: View,
+    port_id: PortId,
+    policy: str,
+    keys: list[Key],
+    staying: set[int | None],
+    problems: list[Problem],
+) -> Shape:
     port, functions = view.ports[port_id], view.policies[policy].spec.functions
     records = [view.records[key] for key in keys if key in view.records]
-    has_vfs = port.num_vfs > 0 or any(r.vf_index is not None for r in records)
+    has_vfs = port.num_vfs > 0 or bool(staying) or any(r.vf_index is not None for r in records)
     if functions.assign == "PF":
         return Shape(form="PF", slots=dict.fromkeys(keys)) if keys else Shape(count=port.num_vfs)
     wants_vfs = functions.assign == "VF" or len(keys) > 1 or (bool(keys) and has_vfs)
@@ -58,14 +69,14 @@ def _shape(view: View, port_id: PortId, policy: str, keys: list[Key], problems: 
         return Shape(form="PF" if keys else None, count=port.num_vfs, slots=dict.fromkeys(keys))
     shape = Shape(form="VF" if keys or functions.num_vfs else None)
     limit = functions.num_vfs if functions.num_vfs is not None else vf_limit(view, port_id)
-    blocked = _not_ours(view, port, policy)
+    blocked = _not_ours(view, port) | {i for i in staying if i is not None}
     _give_indexes(view, port, keys, blocked, limit, shape, problems)
     used = blocked | {i for i in shape.slots.values() if i is not None}
     _count(view, port, policy, used, shape, problems)
     return shape
 
 
-def _not_ours(view: View, port: Port, policy: str) -> set[int]:
+def _not_ours(view: View, port: Port) -> set[int]:
     """VF indexes that nobody may be given: held or reserved by others, or quarantined."""
     ours = {r.vf_index for r in view.records.values() if r.port == port.id and view.live(r)}
     quarantined = {
@@ -101,12 +112,13 @@ def _give_indexes(
         if record is not None and record.vf_index is not None and record.vf_index not in taken:
             shape.slots[key] = record.vf_index
             taken.add(record.vf_index)
-    for key in keys:
+    for key in sorted(keys, key=lambda k: k not in view.records):  # whoever has a function already comes first
         if key in shape.slots:
             continue
         index = next(i for i in range(len(taken) + 1) if i not in taken)
         if index >= limit:
             problems.append(_no_vf(port, key, limit, blocked))
+            shape.stuck |= key in view.records
             continue
         shape.slots[key] = index
         taken.add(index)
