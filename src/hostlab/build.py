@@ -15,8 +15,9 @@ from linkwright.model.values import LinkMode, pci_address
 
 def build_machine(host_spec: Mapping[str, Any], state_dir: Path) -> Machine:
     """``host_spec``: ``name``, ``fabrics`` {name: {linkModes, subnetManager}}, ``adapters`` [{persona, address,
-    ports: [{fabric, host}], faults {name: value}}]. Cards keep their memory in ``state_dir`` (made if missing).
-    The machine is off: set ``netdevs``, then ``boot()``. Raises InvalidInput for what is wrong in the file."""
+    ports: [{fabric, host}], faults {name: value}, numaNode}]. Cards keep their memory in
+    ``state_dir`` (made if missing). The machine is off: set ``netdevs``, then ``boot()``. Raises InvalidInput
+    for what is wrong in the file."""
     state_dir.mkdir(parents=True, exist_ok=True)
     name = str(host_spec.get("name", "host"))
     fabrics = {
@@ -47,6 +48,7 @@ def _adapter(machine: Machine, spec: Mapping[str, Any], state_dir: Path) -> Adap
     seed = naming.seed_of(machine.name, address)
     adapter = AdapterState(persona, card, address)
     adapter.serial = f"MT{2100 + seed % 250}X{seed % 100000:05}"
+    adapter.numa_node = int(spec.get("numaNode", 0))
     adapter.system_image_guid = naming.card_guid(seed, 1)
     cables = list(spec.get("ports") or ())
     for number in range(1, persona.ports + 1):

@@ -132,6 +132,12 @@ class Card:
             self._next.pop(self._key(word, rule), None)
         self._save()
 
+    def stored(self) -> list[tuple[int, bytes]]:
+        """Type word and next value of every setting that may be written, as a backup shows them."""
+        words = (word for word, _ in sorted(self._default.items()))
+        rules = ((word, self._db.of_word(word)) for word in words)
+        return [(word, self.read(word, "next")) for word, rule in rules if rule and not rule.capability]
+
     # --- resets
 
     def host_restarted(self) -> None:
@@ -185,6 +191,7 @@ class Card:
             "sriov_support": 1,
             "max_vfs_per_pf_valid": 1,
             "max_vfs_per_pf": persona.max_vfs,
+            "max_num_pfs": persona.ports,
         }
         values[PCI_TLV] = {
             "sriov_valid": 1,

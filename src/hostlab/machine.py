@@ -120,6 +120,11 @@ class Machine(PciBus):
                 adapter.present = True
                 self._appear(adapter)
 
+    def rescan(self) -> None:
+        """Every card that fell off is found again."""
+        for adapter in self.adapters:
+            self.reappear(adapter)
+
     def reload_driver(self, adapter: AdapterState) -> None:
         """Fault: somebody reloads the driver; all functions vanish and come back, firmware and mode stay."""
         with self.lock:

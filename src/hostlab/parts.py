@@ -108,6 +108,7 @@ class AdapterState:
     ports: list[PortState] = field(default_factory=list)
     system_image_guid: str = ""
     serial: str = ""
+    numa_node: int = 0
     present: bool = True  # False: it fell off the bus (fault); its functions are not shown
 
 

@@ -25,7 +25,8 @@ class Persona:
     name: str  # cx6-vpi-dual
     model: str  # "ConnectX-6 VPI"
     device_type: str  # as mstconfig prints it
-    part_number: str
+    board: str  # the name mstconfig prints, MCX653106A-ECA_Ax
+    part_number: str  # the one in the VPD, MCX653106A-ECAT
     psid: str
     description: str
     firmware: str  # 20.41.1000
