@@ -33,7 +33,6 @@ def test_a_card_with_its_slot_modes_and_fabrics(tmp_path: Path) -> None:
     assert host["name"] == "host-1"
     (adapter,) = host["adapters"]
     assert adapter["address"] == "0000:3b:00"
-    assert adapter["numaNode"] == 1
     assert adapter["ports"] == [{"fabric": "fabric-1"}, {"fabric": "fabric-2"}]
     assert host["fabrics"]["fabric-1"] == {"linkModes": ["InfiniBand"], "subnetManager": True}
     assert "0000:81:00.0 (vendor 0x8086)" in text.splitlines()[1]

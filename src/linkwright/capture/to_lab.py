@@ -91,10 +91,7 @@ def _adapter(
         else:
             ports.append({})
     persona = _persona(first, directory, reading, modes)
-    device: dict[str, Any] = {"persona": persona, "address": slot, "ports": ports}
-    if (numa := number(_text(first, "numa_node"))) is not None and numa > 0:
-        device["numaNode"] = numa
-    return device
+    return {"persona": persona, "address": slot, "ports": ports}
 
 
 def _persona(pf: Path, directory: Path, reading: CardReading, modes: list[LinkMode]) -> Mapping[str, Any]:
