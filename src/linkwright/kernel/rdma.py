@@ -27,8 +27,11 @@ _PHYS_STATES = {
     7: "Phy Test",
 }
 _NO_FAMILY = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP)
-# Each device has queue pairs of these: management datagrams, the driver's own, IPoIB, the connection manager.
-_EVERYWHERE = frozenset({"ib_core", "ib_ipoib", "ib_cm", "rdma_cm", "ib_umad", "mlx5_ib", "mlx4_ib", "rdma_rxe"})
+# Each device has queue pairs of these: management datagrams, IPoIB, the connection manager, the driver's own.
+_EVERYWHERE = frozenset(
+    {"ib_core", "ib_ipoib", "ib_cm", "rdma_cm", "ib_umad"}
+    | {"mlx5_ib", "mlx4_ib", "bnxt_re", "irdma", "mana_ib", "hns_roce_hw_v2", "rdma_rxe", "siw"}
+)
 
 
 @dataclass(frozen=True)
