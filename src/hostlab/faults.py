@@ -1,0 +1,75 @@
+"""Faults of an emulated host while it runs, by name: of a card's firmware, of an adapter, of a fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hostlab.firmware import FAULTS
+from hostlab.machine import AdapterState, Machine
+from hostlab.wire import Wire
+from linkwright.model.errors import InvalidInput
+
+ADAPTER_FAULTS = {
+    "vanished": "true: the card falls off the bus; false: it comes back",
+    "driver_reload": "true: somebody reloads the driver, all functions vanish and come back",
+    "link_broken": "number of the port whose link does not come up whatever the fabric carries; 0: all are whole",
+}
+FABRIC_FAULTS = {"subnet_manager": "true or false: does a subnet manager answer on the fabric?"}
+
+
+def known() -> dict[str, dict[str, str]]:
+    """What ``apply`` takes: {"card": {name: meaning}, "adapter": …, "fabric": …}."""
+    return {"card": dict(FAULTS), "adapter": ADAPTER_FAULTS, "fabric": FABRIC_FAULTS}
+
+
+def apply(machine: Machine, wire: Wire, arguments: Mapping[str, Any]) -> None:
+    """``arguments``: ``where`` (an adapter's PCI address, with or without function, or a fabric's name), ``name``,
+    ``value``. Raises InvalidInput."""
+    where, name, value = str(arguments["where"]), str(arguments["name"]), arguments["value"]
+    if where in machine.fabrics:
+        _fabric(machine, where, name, value)
+        return
+    adapter = next((a for a in machine.adapters if where in (a.address, *_addresses(a))), None)
+    if adapter is None:
+        places = [*(a.address for a in machine.adapters), *machine.fabrics]
+        raise InvalidInput(
+            f"has neither an adapter nor a fabric {where!r}",
+            code="unknown-place",
+            where=machine.name,
+            next_step=f"It has {', '.join(places)}.",
+        )
+    if name == "vanished":
+        machine.vanish(adapter) if value else machine.reappear(adapter)
+    elif name == "driver_reload":
+        machine.reload_driver(adapter)
+    elif name == "link_broken":
+        with machine.lock:
+            for port in adapter.ports:
+                port.link_broken = port.number == int(value)
+        wire.refresh()
+    elif name in FAULTS:
+        adapter.firmware.set_fault(name, value)
+    else:
+        raise _unknown(name, {**FAULTS, **ADAPTER_FAULTS})
+
+
+def _fabric(machine: Machine, fabric: str, name: str, value: Any) -> None:
+    if name not in FABRIC_FAULTS:
+        raise _unknown(name, FABRIC_FAULTS)
+    with machine.lock:
+        machine.fabrics[fabric].subnet_manager = bool(value)
+        machine.changed.notify_all()
+
+
+def _addresses(adapter: AdapterState) -> list[str]:
+    return [fn.address for port in adapter.ports for fn in port.functions]
+
+
+def _unknown(name: str, choices: Mapping[str, str]) -> InvalidInput:
+    return InvalidInput(
+        f"there is no such fault here; known: {', '.join(choices)}",
+        code="unknown-fault",
+        where=name,
+        next_step="linkwright lab personas lists them with their meaning.",
+    )
