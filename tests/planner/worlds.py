@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from build import ALL, IB, ROCE, adapter, function, policy, port, running, target
 from hypothesis import strategies as st
+from questions import ALL, IB, ROCE, adapter, function, policy, port, running, target
 
 from linkwright.model.documents import Activation, Fabric, Functions, HostConfigSpec, Interface, LinkPolicy, Target
 from linkwright.model.inventory import Adapter, Holder, Identity, Inventory, Port
@@ -63,7 +63,7 @@ def adapters(draw: st.DrawFn, card: str, quiet: bool) -> Adapter:
         sriov_enabled_current=total > 0 if firmware else None,
         num_vfs_next=total if firmware else None,
         num_vfs_current=total if firmware else None,
-        num_vfs_limit=draw(st.sampled_from([4, 16, 127])) if firmware else None,
+        num_vfs_limit=draw(st.sampled_from([4, 16, 127, None])) if firmware else None,
     )
 
 

@@ -44,7 +44,8 @@ def _assess(port: Port, policy: str, desired: LinkMode, faults: tuple[str, ...])
             policy,
             hopeless=True,
             code="fabric-lacks-mode",
-            text=f"fabric {port.fabric or 'of'} {where} carries {carries}, not {desired.value}.",
+            text=f"{f'fabric {port.fabric}' if port.fabric else 'the fabric'} of {where} carries {carries}, "
+            f"not {desired.value}.",
             next_step=f"Cable {where} to a fabric that carries {desired.value}, or correct fabrics in "
             "/etc/linkwright/host.yaml.",
         )

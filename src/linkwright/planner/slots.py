@@ -17,6 +17,9 @@ from .matching import Matching
 from .modes import PortMode
 from .view import Key, View
 
+TOTAL_VFS_LIMIT = 65535
+"""TotalVFs of the PCI Express SR-IOV capability has 16 bits."""
+
 
 @dataclass
 class Placement:
@@ -132,9 +135,15 @@ def capacity(view: View, port: PortId, policy: str) -> int:
 
 
 def vf_limit(view: View, port: PortId) -> int:
-    """The most VFs the port can ever have: the firmware's limit, else what the kernel allows now."""
-    limit = view.adapters[port].num_vfs_limit
-    return max(limit or 0, view.ports[port].total_vfs)
+    """The most VFs the port can ever have: the firmware's limit where it is known, and what the kernel allows now.
+
+    mstconfig tells the limit only when it refuses a larger value; a card whose NUM_OF_VFS can be read has none
+    that we know of, and refuses before anybody is interrupted.
+    """
+    adapter, now = view.adapters[port], view.ports[port].total_vfs
+    if adapter.num_vfs_limit is not None:
+        return max(adapter.num_vfs_limit, now)
+    return now if adapter.num_vfs_next is None else TOTAL_VFS_LIMIT
 
 
 def _no_policy(target: Target) -> Problem:

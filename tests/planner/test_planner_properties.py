@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 
 import msgspec
-from build import ALL, IB, ROCE
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from questions import ALL, IB, ROCE
 from simulate import Simulation
 from worlds import NAMES, after_event, begin, containers, histories, inventories, targets, with_spec
 

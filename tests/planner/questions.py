@@ -22,7 +22,7 @@ from linkwright.model.documents import (
     TargetSpec,
 )
 from linkwright.model.inventory import Adapter, Function, Holder, Identity, Inventory, Netdev, Port
-from linkwright.model.plan import Desired, Question, Records, TargetState
+from linkwright.model.plan import Desired, Plan, Problem, Question, Records, TargetState
 from linkwright.model.records import Attachment, AttachmentState, ModeChange
 from linkwright.model.values import LinkMode, PciAddress, PortId
 
@@ -158,6 +158,13 @@ def question(
     )
 
 
+def problem(made: Plan, code: str) -> Problem:
+    """The first problem of this code; the test fails with the codes there are."""
+    found = [p for p in made.problems if p.code == code]
+    assert found, [p.code for p in made.problems]
+    return found[0]
+
+
 def away(old: Port, vf: int | None, target_name: str) -> Port:
     """The same port with one function moved into a target's namespace."""
     holder = Holder(kind="target", detail=f"{target_name} net1", ours=True, target=target_name)
@@ -168,3 +175,21 @@ def away(old: Port, vf: int | None, target_name: str) -> Port:
         return msgspec.structs.replace(f, netdev=None, net_elsewhere=True, holders=(holder,))
 
     return msgspec.structs.replace(old, pf=moved(old.pf), vfs=tuple(moved(f) for f in old.vfs))
+
+
+def kinds(made: Plan) -> list[str]:
+    return [type(s).__name__ for s in made.steps]
+
+
+def in_use(mode: LinkMode = ROCE) -> dict[str, Any]:
+    """Two targets with a VF each on port 1."""
+    return {
+        "policies": (policy(mode=IB if mode is ROCE else ROCE),),
+        "targets": (target("a"), target("b")),
+        "records": (attached("a", vf=0), attached("b", vf=1, inode=2)),
+    }
+
+
+def busy_port(mode: LinkMode = ROCE, **more: Any) -> Port:
+    """Port 1 with two VFs, held by a and b."""
+    return away(away(port(1, mode, vfs=2, **more), 0, "a"), 1, "b")
