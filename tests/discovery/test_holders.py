@@ -39,12 +39,13 @@ LINK_HEADER = 16
 class Planted:
     """The kernel, with ``home`` as the host's namespace and PCI devices behind links.
 
-    ``parents``: link name → PCI address. ``rdma``: answers of NETLINK_RDMA by message type; without them the
-    kernel has no RDMA.
+    ``parents``: link name → PCI address; only in the namespaces ``own`` (inodes), since those of other tests are
+    in /proc too. ``rdma``: answers of NETLINK_RDMA by message type; without them the kernel has no RDMA.
     """
 
     def __init__(self, home: int) -> None:
         self.home = home
+        self.own = {os.fstat(home).st_ino}
         self.parents: dict[str, str] = {}
         self.rdma: dict[int, list[bytes]] = {}
         self._kernel = KernelTransport()
@@ -58,7 +59,8 @@ class Planted:
                 raise OSError(93, "Protocol not supported")
             return [Message(request.type, 0, body) for body in self.rdma.get(request.type, [])]
         where = self.home if netns is None else netns
-        return [self._plant(m) for m in self._kernel.request(family, messages, netns=where, passed_fd=passed_fd)]
+        answers = self._kernel.request(family, messages, netns=where, passed_fd=passed_fd)
+        return [self._plant(m) for m in answers] if os.fstat(where).st_ino in self.own else answers
 
     def _plant(self, message: Message) -> Message:
         if message.type != constants.RTM_NEWLINK:
@@ -86,8 +88,9 @@ def inside() -> Iterator[int]:
 
 
 @pytest.fixture
-def kernel(home: int) -> Planted:
+def kernel(home: int, inside: int) -> Planted:
     planted = Planted(home)
+    planted.own.add(os.fstat(inside).st_ino)
     netkit.add_veth(planted, home, "enp59s0np0", "peer0")
     planted.parents["enp59s0np0"] = PF
     Links(planted).change(index(planted, "enp59s0np0"), up=True)
