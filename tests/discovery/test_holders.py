@@ -337,12 +337,12 @@ def test_rdma_users_in_containers_of_a_shared_device(
     assert [h.kind for h in functions(look(tree, kernel, proc=Path("/proc")))[1].holders] == ["netns", "netns"]
 
 
-def test_a_kernel_that_does_not_answer_is_noted(tree: Tree) -> None:
+def test_a_kernel_that_does_not_answer_is_noted(tree: Tree, home: int) -> None:
     class Broken(Planted):
         def request(self, *args: Any, **more: Any) -> list[Message]:
             raise OSError(1, "Operation not permitted")
 
-    inventory = look(tree, Broken(-1))
+    inventory = look(tree, Broken(home))
     assert "the kernel did not tell links, addresses and routes: Operation not permitted" in inventory.notes
     pf, _ = functions(inventory)
     assert pf.netdev is not None
