@@ -223,7 +223,7 @@ def test_lowering_num_vfs_below_a_vf_in_use_is_refused():
     said = problem(made, "vfs-in-use")
     assert (said.rule, said.holder) == (2, "a net1")
     assert said.text == (
-        "0000:3b:00.0 p1 has 1 VFs in use; numVfs 8 → 4 would remove VF 5, which is held by a net1."
+        "0000:3b:00.0 p1 has 1 VF in use; numVfs 8 → 4 would remove VF 5, which is held by a net1."
     )
     assert said.next_step == "Detach it first, or keep numVfs at 6 or more."
 

@@ -18,7 +18,6 @@ from .errors import InvalidInput
 from .yamltree import Mapping, Node, Scalar, Sequence
 
 _INT = re.compile(r"[+-]?(0|[1-9][0-9]{0,18})")
-_ENVELOPE = ("apiVersion", "kind", "metadata", "spec")
 
 
 class Problems:
@@ -80,6 +79,7 @@ def _struct(kind: inspect.StructType, node: Node, problems: Problems, path: str)
         problems.add(path, f"must hold fields ({_some(fields)}), not {_said(node)}.", code="wrong-type")
         return {}
     out: dict[str, Any] = {}
+    meant: set[str | None] = set()
     for name, value in node.items.items():
         here = _join(path, name)
         problems.lines[here] = node.lines.get(name, value.line)
@@ -91,17 +91,15 @@ def _struct(kind: inspect.StructType, node: Node, problems: Problems, path: str)
                 continue  # a field without a value is a field not given
             out[name] = builtins_of(fields[name].type, value, problems, here)
         else:
-            problems.add(here, _unknown(name, fields, kind), code="unknown-field")
+            known = [*fields, *([kind.tag_field] if kind.tag_field else [])]
+            close = _closest(name, known)
+            meant.add(close)
+            text = f"did you mean {close}?" if close else f"there are {_some(known)}."
+            problems.add(here, f"no such field; {text}", code="unknown-field")
     for name, each in fields.items():
-        if each.required and name not in node.items:
+        if each.required and name not in node.items and name not in meant:
             problems.add(_join(path, name), "is missing.", code="missing-field", line=problems.lines.get(path))
     return out
-
-
-def _unknown(name: str, fields: Iterable[str], kind: inspect.StructType) -> str:
-    known = [*fields, *([kind.tag_field] if kind.tag_field else [])]
-    close = _closest(name, known)
-    return f"no such field; did you mean {close}?" if close else f"no such field; there are {_some(known)}."
 
 
 def _closest(word: str, known: Iterable[str]) -> str | None:

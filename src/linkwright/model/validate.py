@@ -64,7 +64,7 @@ def _selector(selector: Any, problems: Problems) -> None:
     if not isinstance(selector, dict):
         return
     here = "spec.nicSelector"
-    if not any(selector.values()):
+    if not any(selector.values()) and not any(p.field.startswith(f"{here}.") for p in problems.found):
         problems.add(
             here,
             "names no port.",

@@ -215,7 +215,7 @@ def _not_running(decided: Decided, target: Target, interface: Interface, out: Lo
             code="container-unknown" if unknown else "container-not-running",
             subject=subject,
             text=f"container state cannot be read{detail}" if unknown else "container does not run",
-            next_step="Look at the container's runtime." if unknown else f"{interface.name} comes when it starts.",
+            next_step="Look at the container's runtime." if unknown else "It gets its interfaces when it starts.",
         )
     )
 

@@ -156,14 +156,14 @@ def holders_of_vf(view: View, port: Port, index: int) -> str:
 
 
 def _in_use(view: View, port: Port, policy: str, wanted: int, used: set[int]) -> Problem:
-    highest = max(used)
+    highest, count = max(used), f"{len(used)} VF{'s' if len(used) > 1 else ''}"
     who = holders_of_vf(view, port, highest)
     return Problem(
         severity="refused",
         code="vfs-in-use",
         rule=2,
         subject=f"policy {policy}",
-        text=f"{port_label(port.id)} has {len(used)} VFs in use; numVfs {port.num_vfs} → {wanted} would remove "
+        text=f"{port_label(port.id)} has {count} in use; numVfs {port.num_vfs} → {wanted} would remove "
         f"VF {highest}, which is held by {who}.",
         holder=who,
         next_step=f"Detach it first, or keep numVfs at {highest + 1} or more.",
