@@ -124,6 +124,13 @@ class Card:
         self._next[self._key(word, rule)] = data[: rule.size].ljust(rule.size, b"\0")
         self._save()
 
+    def set_next(self, tlv: str, fields: dict[str, int], port: int = 0) -> None:
+        """Set some fields of a TLV for the next boot, by the names of the database."""
+        rule = self._db.by_name[tlv]
+        word = rule.type_word(port)
+        with self.lock:
+            self.write(word, rule.put(self.read(word, "next"), fields))
+
     def invalidate(self, word: int | None) -> None:
         """Back to the default at the next boot: one TLV, or all (None)."""
         if word is None:
