@@ -32,7 +32,7 @@ def build_machine(host_spec: Mapping[str, Any], state_dir: Path) -> Machine:
 
 
 def _adapter(machine: Machine, spec: Mapping[str, Any], state_dir: Path) -> AdapterState:
-    persona = personas.load(str(spec["persona"]))
+    persona = personas.of(spec["persona"])
     try:
         address = pci_address(f"{spec['address']}.0").removesuffix(".0")
     except ValueError:

@@ -6,9 +6,11 @@ is wrong with one card (faults) in the lab's host file. Values are read as plain
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import msgspec
 
@@ -51,6 +53,16 @@ def names() -> list[str]:
     """The personas there are, sorted."""
     folder = resources.files("hostlab") / "personas"
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def of(value: str | Mapping[str, Any]) -> Persona:
+    """A lab file's ``persona``: a name, or the fields written out as a capture does. InvalidInput."""
+    if isinstance(value, str):
+        return load(value)
+    try:
+        return msgspec.convert(value, Persona)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error), code="bad-persona", where=str(value.get("name", "persona"))) from None
 
 
 @cache

@@ -94,9 +94,10 @@ def _port(machine: Machine, fn: FunctionState) -> Folder:
         return None if infiniband or _gid(fn, index) is None else machine.netdevs.host_name(fn)
 
     def rate() -> str:
-        if machine.rdma_port(fn).state < ACTIVE:
+        if machine.rdma_port(fn).state != ACTIVE:
             return RATES[10_000 if infiniband else 40_000]
-        return RATES[fn.adapter.persona.speed_mbps]
+        speed = fn.adapter.persona.speed_mbps
+        return RATES.get(speed, f"{speed // 1000} Gb/sec (4X HDR)")
 
     pkeys: dict[str, Node] = {"0": nodes.text("0xffff")}
     if infiniband:

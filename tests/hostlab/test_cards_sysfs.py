@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from cards_rig import Rig
 
@@ -157,6 +158,13 @@ class TestNamespaces:
 def test_every_persona_can_be_read() -> None:
     for name in personas.names():
         assert personas.load(name).ports >= 1
+
+
+def test_a_persona_written_out_as_a_capture_does() -> None:
+    fields = msgspec.to_builtins(personas.load("cx7-vpi-single"))
+    assert personas.of(fields) == personas.load("cx7-vpi-single")
+    with pytest.raises(InvalidInput, match="psid"):
+        personas.of({**fields, "psid": 7})
 
 
 def test_an_unknown_persona_is_refused_with_those_there_are() -> None:
