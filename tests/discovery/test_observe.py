@@ -142,6 +142,20 @@ def test_identity_without_firmware_and_with(tree: Tree) -> None:
     assert (identity.model, identity.device_type) == ("ConnectX-6 VPI", "ConnectX6")
 
 
+@pytest.mark.parametrize(
+    ("description", "model"),
+    [
+        ("NVIDIA ConnectX-7 HHHL Adapter card; 400GbE / NDR IB (default mode); Single-port OSFP", "ConnectX-7"),
+        ("ConnectX-6 Lx EN adapter card; 25GbE; Dual-port SFP28", "ConnectX-6 Lx EN"),
+        ("I350 Gigabit Network Adapter, dual port", "I350 Gigabit"),
+        ("Some NIC, 10G", "Some NIC"),
+    ],
+)
+def test_model_from_the_cards_description(tree: Tree, description: str, model: str) -> None:
+    answer = CardReading(description=description)
+    assert only(look(tree, FakeFirmware({PF1: answer}))).identity.model == model
+
+
 def test_without_firmware_next_current_and_change_are_unknown(tree: Tree) -> None:
     firmware = FakeFirmware({})
     inventory = look(tree, firmware, with_firmware=False)

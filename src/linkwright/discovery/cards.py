@@ -109,6 +109,10 @@ def _words(problem: Exception) -> str:
 
 
 def _model(description: str | None) -> str | None:
-    """``ConnectX-6 VPI adapter card; dual-port QSFP56`` → ``ConnectX-6 VPI``."""
-    match = re.match(r"(.+?)(?: adapter card| network adapter|[;,]|$)", description or "")
-    return match[1].strip() if match else None
+    """``NVIDIA ConnectX-7 HHHL Adapter card; 400GbE`` → ``ConnectX-7``; ``ConnectX-6 VPI adapter card; …`` →
+    ``ConnectX-6 VPI``; of other cards what comes before "adapter" or the first comma."""
+    text = description or ""
+    match = re.search(r"(?:ConnectX|BlueField)-\d+(?: (?:Lx|Dx|Ex|VPI|EN|DPU)\b)*", text)
+    if match is None:
+        match = re.match(r"\S.*?(?=,|;| (?:network |ethernet )?adapter|$)", text, re.IGNORECASE)
+    return match[0].strip() if match else None
