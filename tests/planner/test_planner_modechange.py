@@ -39,9 +39,9 @@ def test_the_whole_change_in_order_with_reasons_and_one_yes():
     write, first, _, restart, verify, _, back, _ = made.steps
     assert write.command == ("mstconfig", "-y", "-d", "0000:3b:00.0", "set", "LINK_TYPE_P1=1")
     assert write.settings == (Setting(pf=f"{CARD}.0", name="LINK_TYPE_P1", value="1", before="2"),)
-    assert write.reason == "next boot RoCE → InfiniBand"
+    assert write.reason == "policy training, generation 1"
     assert (first.target, first.forget, first.reason) == (
-        "a", False, "the restart takes it; it comes back on the same slot"
+        "a", False, "the restart takes it; its slot is kept"
     )  # fmt: skip
     assert restart.interrupts == ("a", "b")
     assert restart.reason == (
@@ -49,6 +49,7 @@ def test_the_whole_change_in_order_with_reasons_and_one_yes():
     )
     assert (verify.port, verify.mode) == (P1, IB)
     assert (back.target, back.vf_index, back.mode) == ("a", 0, IB)
+    assert back.reason == "given back after the restart"
     (change,), (approval,) = made.changes, made.approvals
     assert (change.phase, change.ports, change.targets) == (Phase.PLANNED, (P1,), ("a", "b"))
     assert approval.key == change_key(change)
@@ -204,7 +205,7 @@ def test_sriov_settings_are_the_adapters_and_the_maximum_of_its_ports():
     made = plan(question(its, policies=both, targets=(target("x", "a"), target("y", "b"))))
     write = made.steps[0]
     assert write.command[-2:] == ("SRIOV_EN=1", "NUM_OF_VFS=8")
-    assert write.reason == "next boot SRIOV_EN 0 → 1, NUM_OF_VFS 0 → 8"
+    assert write.reason == "policy a, generation 1; policy b, generation 1"
     assert kinds(made).count("RestartHost") == 1
     assert [(s.port, s.count) for s in made.steps if isinstance(s, SetVfs)] == [(P1, 4), (P2, 8)]
 

@@ -41,7 +41,7 @@ def test_one_target_gets_the_pf():
     (step,) = made.steps
     assert isinstance(step, Attach)
     assert (step.port, step.vf_index, step.mode, step.needs) == (P1, None, IB, None)
-    assert step.reason == "a runs and has no net1 yet"
+    assert step.reason == "it runs and has no interface yet"
     assert made.decisions[0].form == "PF"
 
 

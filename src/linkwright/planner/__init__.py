@@ -34,6 +34,7 @@ from .view import view
 
 __all__ = ["plan"]
 
+PUT_BACK = "it is staged and no policy wants it; putting it back needs no restart"
 _SEVERITY = {"refused": 0, "waiting": 1, "note": 2}
 
 
@@ -46,7 +47,7 @@ def plan(question: Question) -> Plan:
     found = groups(decided)
     allowed, why_not = _may_begin(decided, [d for d in wanted if d.settings], found)
     restart = through_restart(decided, local, allowed, found, _local_only)
-    held = hold_back(decided, local, restart, writes(put_back, needs=None))
+    held = hold_back(decided, local, restart, writes(put_back, PUT_BACK, needs=None))
     said = (*decided.problems, *local.problems, *problems, *why_not, *restart.problems, *held.problems)
     return Plan(
         steps=held.steps,

@@ -16,6 +16,8 @@ from .reshape import Local, Reshape, reshape
 from .vfs import slot_taken
 from .view import Key, foreign
 
+NEW = "it runs and has no interface yet"
+
 
 def local_steps(decided: Decided) -> Local:
     out = Local()
@@ -105,13 +107,16 @@ def _interface(
         elif record is None and index is not None and index < port.num_vfs:
             out.pending.discard(key)
             _keep_up(decided, None, target, interface, port, index, out)
+    reason = NEW
     if record is not None and moved:
-        why = "it gets another function of the port" if here else "it gets another port"
+        why = "it gets another function of the port" if here else "it gets a function of another port"
         out.detach.append(_detach(decided, record, why, forget=True, needs=needs))
+        reason = f"instead of {_label(record.vf_index)}" + ("" if here else f" of {port_label(record.port)}")
     elif record is not None and view.live(record):
-        out.detach.append(_detach(decided, record, "its VF is made anew", forget=False, needs=needs))
+        out.detach.append(_detach(decided, record, "the VFs are made anew", forget=False, needs=needs))
+        reason = "on the VF made anew"
     if view.state(target.name).state == "running":
-        _give(decided, target, interface, port, index, out, needs=needs)
+        _give(decided, target, interface, port, index, out, needs=needs, reason=reason)
     else:
         _not_running(decided, target, interface, out)
 
@@ -157,6 +162,7 @@ def _give(
     out: Local,
     *,
     needs: str | None,
+    reason: str = NEW,
 ) -> None:
     """One Attach, if the port speaks the right mode, the function exists by then and nobody else has it."""
     view, mode, policy = decided.view, decided.modes[port.id], target.spec.policy
@@ -187,10 +193,14 @@ def _give(
             vf_index=index,
             mode=mode.desired,
             mtu=interface.mtu if interface.mtu is not None else roce_mtu,
-            reason=f"{target.name} runs and has no {interface.name} yet",
+            reason=reason,
             needs=needs,
         )
     )
+
+
+def _label(vf_index: int | None) -> str:
+    return "PF" if vf_index is None else f"VF {vf_index}"
 
 
 def _not_running(decided: Decided, target: Target, interface: Interface, out: Local) -> None:
@@ -221,13 +231,12 @@ def _not_running(decided: Decided, target: Target, interface: Interface, out: Lo
 
 
 def _function_in_use(port: Port, target: Target, interface: Interface, index: int | None, who: str) -> Problem:
-    label = "PF" if index is None else f"VF {index}"
     return Problem(
         severity="refused",
         code="function-in-use",
         rule=2,
         subject=f"target {target.name}",
-        text=f"{label} of {port_label(port.id)} is not given to {interface.name}: it is held by {who}.",
+        text=f"{_label(index)} of {port_label(port.id)} is not given to {interface.name}: it is held by {who}.",
         holder=who,
         next_step="Stop it or detach it first.",
     )

@@ -13,7 +13,7 @@ import msgspec
 
 from ..firmware import commands
 from ..model.inventory import Adapter, Holder, Port
-from ..model.plan import Approval, Detach, Problem, Question, RestartHost, Step, Verify, WriteFirmware
+from ..model.plan import Approval, Attach, Detach, Problem, Question, RestartHost, Step, Verify, WriteFirmware
 from ..model.records import AttachmentState, ModeChange, Setting
 from ..model.values import LinkMode, PciAddress, port_label
 from .approvals import change_approval, change_key
@@ -66,8 +66,10 @@ def through_restart(
     out.now = any(key is None for key in keys.values())
     first = None if out.now else keys[wanted[0].policy]
     for key in sorted({k or "" for k in keys.values()}):
-        settings = [s for d in wanted if (keys[d.policy] or "") == key for s in d.writes]
-        out.steps += writes(settings, needs=key or None)
+        drafts = [d for d in wanted if (keys[d.policy] or "") == key]
+        writing = [changes[d.policy] for d in drafts if d.writes]
+        why = "; ".join(f"policy {c.policy}, generation {c.generation}" for c in writing)
+        out.steps += writes([s for d in drafts for s in d.writes], why, needs=key or None)
     out.steps += _drain(decided, local, first)
     what = "; ".join(in_words(decided, d) for d in wanted if not out.now or keys[d.policy] is None)
     out.steps.append(
@@ -82,17 +84,20 @@ def through_restart(
                 Verify(
                     port=port,
                     mode=mode,
-                    reason=f"current and observed {mode.value}; the link comes up",
+                    reason="before anybody gets a function of it",
                     needs=keys[draft.policy],
                 )
             )
     active = [d for d in wanted if not out.now or keys[d.policy] is None]
+    drained = {(s.target, s.interface) for s in out.steps if isinstance(s, Detach)}
     for step in after(_after(decided.view.question, decided, active)):
-        out.steps.append(msgspec.structs.replace(step, needs=first, interrupts=()))
+        back = isinstance(step, Attach) and (step.target, step.interface.name) in drained
+        reason = "given back after the restart" if back else step.reason
+        out.steps.append(msgspec.structs.replace(step, needs=first, interrupts=(), reason=reason))
     return out
 
 
-def writes(settings: Iterable[Setting], needs: str | None) -> list[WriteFirmware]:
+def writes(settings: Iterable[Setting], reason: str, needs: str | None) -> list[WriteFirmware]:
     """One command for each adapter, with all its settings."""
     by_pf: dict[PciAddress, dict[str, Setting]] = {}
     for setting in settings:
@@ -102,7 +107,7 @@ def writes(settings: Iterable[Setting], needs: str | None) -> list[WriteFirmware
             pf=pf,
             settings=tuple(found[name] for name in sorted(found, key=_order)),
             command=commands.write(pf, {name: found[name].value for name in sorted(found, key=_order)}),
-            reason="next boot " + ", ".join(_told(found[name]) for name in sorted(found, key=_order)),
+            reason=reason,
             needs=needs,
         )
         for pf, found in sorted(by_pf.items())
@@ -112,13 +117,6 @@ def writes(settings: Iterable[Setting], needs: str | None) -> list[WriteFirmware
 def _order(name: str) -> tuple[bool, bool, str]:
     """LINK_TYPE by port, then SRIOV_EN before NUM_OF_VFS, as people write them."""
     return (not name.startswith("LINK_TYPE"), name == "NUM_OF_VFS", name)
-
-
-def _told(setting: Setting) -> str:
-    if setting.name.startswith("LINK_TYPE"):
-        modes = {"1": LinkMode.INFINIBAND.value, "2": LinkMode.ROCE.value}
-        return f"{modes.get(setting.before or '', 'unknown')} → {modes[setting.value]}"
-    return f"{setting.name} {setting.before or 'unknown'} → {setting.value}"
 
 
 def interrupted(decided: Decided, local: Local) -> tuple[str, ...]:
@@ -180,7 +178,7 @@ def _drain(decided: Decided, local: Local, needs: str | None) -> list[Step]:
                 interface=record.interface,
                 port=record.port,
                 vf_index=record.vf_index,
-                reason="the restart takes it; it comes back on the same slot",
+                reason="the restart takes it; its slot is kept",
                 needs=needs,
                 interrupts=view.interrupted(record),
             )
@@ -192,7 +190,7 @@ def _drain(decided: Decided, local: Local, needs: str | None) -> list[Step]:
                     interface=step.interface.name,
                     port=step.port,
                     vf_index=step.vf_index,
-                    reason="the restart takes it; it comes back on the same slot",
+                    reason="the restart takes it; its slot is kept",
                     needs=needs,
                     interrupts=(step.target,),
                 )
