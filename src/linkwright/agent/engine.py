@@ -49,7 +49,7 @@ class Engine:
             if adapter is None or port is None or adapter.id in uptimes:
                 continue
             try:
-                uptime = self._world.firmware.uptime_s(port.pf.address)
+                uptime = self._world.firmware.measure_uptime_s(port.pf.address)
             except LinkwrightError as error:
                 log.info("%s: firmware uptime unknown: %s", port_id, error)
                 uptime = None

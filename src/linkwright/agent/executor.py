@@ -48,6 +48,8 @@ class Executor:
             if scope in spoiled or (type(step).__name__, subject) in self._world.failures:
                 spoiled.add(scope)
                 continue
+            if isinstance(step, SetVfs) and acted:
+                return True  # holders were just released: VFs are made after a fresh look
             self._world.progress.emit("step", subject, describe(step))
             try:
                 self._take(step, question)

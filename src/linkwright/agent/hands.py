@@ -13,7 +13,7 @@ import msgspec
 from ..kernel import sriov
 from ..model.documents import Interface
 from ..model.errors import HardwareFault, Refused, Vanished
-from ..model.inventory import Function, Port
+from ..model.inventory import Function, Inventory, Port
 from ..model.plan import Attach, Detach, Question, SetVfs
 from ..model.records import Attachment, AttachmentState
 from ..model.values import port_label
@@ -40,7 +40,8 @@ class Hands:
         )
 
     def set_vfs(self, step: SetVfs, question: Question) -> None:
-        port = _port(question, step.port)
+        """Refused while the kernel shows a holder of any function of the port (interlock rule 2)."""
+        port = _port(self._world.look_at_kernel(question), step.port)
         holders = [holder for function in port.functions for holder in function.holders]
         if holders:
             holder = holders[0]
@@ -66,7 +67,7 @@ class Hands:
                 where=f"{step.target} {step.interface.name}",
                 next_step="It is planned again by itself.",
             )
-        port = _port(question, step.port)
+        port = _port(question.inventory, step.port)
         function = slot(port, step.vf_index)
         context = self._context(question)
         mode = step.mode or port.observed_mode
@@ -131,8 +132,8 @@ def slot(port: Port, vf_index: int | None) -> Function:
     )
 
 
-def _port(question: Question, port: str) -> Port:
-    found = question.inventory.port(port)
+def _port(inventory: Inventory, port: str) -> Port:
+    found = inventory.port(port)
     if found is None:
         raise Vanished(
             "is not on this host any more",

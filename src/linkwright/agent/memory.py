@@ -23,6 +23,7 @@ class RememberedFirmware:
         self._lock = threading.Lock()
         self._readings: dict[tuple[str, tuple[str, ...]], tuple[float, CardReading]] = {}
         self._uptimes: dict[str, tuple[float, int | None]] = {}
+        self.wants_uptime = False  # only evidence after an activation needs it, and it costs a tool run a card
 
     def forget(self) -> None:
         """The next question goes to the cards."""
@@ -51,11 +52,17 @@ class RememberedFirmware:
         return self._driver.backup(pf)
 
     def uptime_s(self, pf: str) -> int | None:
-        """Advanced by the time since the reading, so that a kept value stays right."""
+        """Unknown unless wanted; a kept value is advanced by the time since its reading."""
+        if not self.wants_uptime:
+            return None
         with self._lock:
             kept = self._uptimes.get(pf)
         if kept is not None and time.monotonic() - kept[0] < self._ttl_s:
             return None if kept[1] is None else kept[1] + int(time.monotonic() - kept[0])
+        return self.measure_uptime_s(pf)
+
+    def measure_uptime_s(self, pf: str) -> int | None:
+        """Ask the card, wanted or not."""
         value = self._driver.uptime_s(pf)
         with self._lock:
             self._uptimes[pf] = (time.monotonic(), value)

@@ -21,6 +21,7 @@ from ..kernel.system import System
 from ..model import load
 from ..model.documents import HostConfig, Target
 from ..model.errors import InvalidInput, LinkwrightError
+from ..model.inventory import Inventory
 from ..model.plan import Desired, Plan, Question, Records, TargetState
 from ..store.db import Store
 from ..targets import podman
@@ -89,6 +90,7 @@ class World:
             self.firmware.forget()
         desired = desired or self.desired()
         records = self.records()
+        self.firmware.wants_uptime = any(c.open and c.activations for c in records.changes)
         inventory = discovery.observe(self.system, self.firmware, desired.host, records.attachments)
         return Question(
             desired=desired,
@@ -96,6 +98,12 @@ class World:
             targets=self.target_states(desired.targets),
             records=records,
             now=time.time(),
+        )
+
+    def look_at_kernel(self, question: Question) -> Inventory:
+        """Only what the kernel shows, right now: for a check just before an effect."""
+        return discovery.observe(
+            self.system, None, question.desired.host, self.store.attachments(), with_firmware=False
         )
 
     def target_states(self, targets: Iterable[Target]) -> dict[str, TargetState]:
