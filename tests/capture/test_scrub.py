@@ -86,7 +86,7 @@ def test_what_identifies_nobody_stays(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["lo", "eth0", "ib1", "enp59s0f0np0", "enP2p1s0v3", "ibs5", "mlx5_11", "rocep59s0f1", "br0.100"]
+    "name", ["lo", "eth0", "ib1", "enp59s0f0np0", "enP2p1s0v3", "ibs5", "mlx5_11", "rocep59s0f1", "br0.7", "ifb0"]
 )
 def test_names_of_places_stay(name: str) -> None:
     assert Scrubber().name(name) == name

@@ -5,7 +5,7 @@
     DIR/capture.json        versions, what was replaced, what could not be read
     DIR/sys, DIR/proc       the files that discovery reads, with their links
     DIR/links.json          netdevs as rtnetlink tells them; DIR/rdma.json: RDMA devices
-    DIR/firmware/<PF>.json  the words of mstconfig, mstreg and mstfwreset
+    DIR/firmware/<PF>.json  the words of mstconfig, mstreg and mstfwreset, asked of the first PF of each card
 
 Nothing is changed on the host, and no value leaves it that tells whose it is (``scrub.py``).
 """
@@ -108,9 +108,8 @@ def _write(system: System, firmware: Firmware, root: Path) -> Manifest:
         file.write_text(text + "\n")
     _json(root / "links.json", _asked(lambda: _links(system, scrub), "links", left_out))
     _json(root / "rdma.json", _asked(lambda: _rdma(system, scrub), "RDMA devices", left_out))
-    for pf in tree.functions:
-        if not (system.sys / "bus/pci/devices" / pf / "physfn").exists():
-            _firmware(firmware, pf, root, scrub, left_out)
+    for pf in _one_of_each_card(system, tree.functions):
+        _firmware(firmware, pf, root, scrub, left_out)
     manifest = Manifest(
         format=FORMAT,
         linkwright=linkwright.__version__,
@@ -125,6 +124,15 @@ def _write(system: System, firmware: Firmware, root: Path) -> Manifest:
     )
     _json(root / MANIFEST, manifest)
     return manifest
+
+
+def _one_of_each_card(system: System, functions: list[str]) -> list[str]:
+    """The first PF of each slot: a card's PFs share its settings, and a full query takes seconds."""
+    slots: dict[str, str] = {}
+    for function in functions:
+        if not (system.sys / "bus/pci/devices" / function / "physfn").exists():
+            slots.setdefault(function.rpartition(".")[0], function)
+    return list(slots.values())
 
 
 def _links(system: System, scrub: Scrubber) -> list[dict[str, Any]]:

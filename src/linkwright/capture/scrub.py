@@ -19,7 +19,8 @@ from collections import Counter
 from collections.abc import Callable
 
 _PLACE = re.compile(
-    r"lo|(?:eth|ib|bond|team|br|virbr|docker|podman|cni|wlan|usb|dummy)\d*"
+    r"lo|(?:eth|ib|bond|team|br|virbr|docker|podman|cni|wlan|usb|dummy|tun|tap|wg|ifb|teql)\d*"
+    r"|(?:sit|tunl|ip6tnl|gre|gretap|erspan|ip6gre|ip_vti|ip6_vti)\d+"
     r"|(?:en|ib|wl|ww|roce|rdma)(?:P\d+)?(?:p\d+)?[os]\d+(?:f\d+)?(?:(?:d|np|n|v|r)\d+)*"
     r"|mlx[45]_\d+|rxe\d+"
 )

@@ -88,7 +88,10 @@ class Captured:
 
     def _answer(self, pf: str, what: str) -> Answer:
         """What the tool printed there and how it ended."""
-        file = self._root / DIRECTORY / f"{pf.rpartition('/')[2]}.json"
+        slot = pf.rpartition("/")[2].rpartition(".")[0]
+        # A capture asks one PF of each card: its settings are the card's.
+        of_card = sorted((self._root / DIRECTORY).glob(f"{slot}.?.json"))
+        file = next((f for f in of_card if f.stem == pf), of_card[0] if of_card else self._root / DIRECTORY / pf)
         try:
             answers = msgspec.json.decode(_bounded(file), type=dict[str, Answer])
         except FileNotFoundError:

@@ -151,7 +151,8 @@ class MstTools:
         self, pf: str, answer: tool.Answer, settings: Mapping[str, str], before: CardReading, after: CardReading
     ) -> LinkwrightError:
         failure = self._fault(pf, answer)
-        changed = [n for n in settings if not same_value(_next(before, n), _next(after, n))]
+        known = [n for n in settings if _next(before, n) is not None and _next(after, n) is not None]
+        changed = [n for n in known if not same_value(_next(before, n), _next(after, n))]
         if not changed:
             return failure
         if all(same_value(_next(after, n), v) for n, v in settings.items()):
