@@ -78,6 +78,8 @@ class PciBus:
             for index in range(count):
                 with self.lock:
                     self._alive(pf)
+                    if len(port.vfs) != index:  # the card was reset meanwhile
+                        raise kernel_error(errno.ENODEV)
                     vf = FunctionState(naming.vf_address(port, index), pf.adapter, port, index)
                     vf.iommu_group = self._next_group()
                     vf.lid = self._lid(vf)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from weakref import WeakKeyDictionary
 
 from hostlab import nodes
 from hostlab.devicepath import bridge_of, device_path
@@ -34,7 +33,7 @@ class SysfsTree:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._functions: WeakKeyDictionary[FunctionState, FunctionFolder] = WeakKeyDictionary()
+        self._functions: dict[str, FunctionFolder] = {}
         self.root = self._root()
 
     def lookup(self, path: str) -> Node:
@@ -99,10 +98,10 @@ class SysfsTree:
     # --- devices
 
     def function_folder(self, fn: FunctionState) -> FunctionFolder:
-        """The folder of a function; one object while the function lives."""
-        folder = self._functions.get(fn)
-        if folder is None:
-            folder = self._functions[fn] = FunctionFolder(self.machine, fn)
+        """The folder of a function; one object while it lives (a new VF may have an old one's address)."""
+        folder = self._functions.get(fn.address)
+        if folder is None or folder.function is not fn:
+            folder = self._functions[fn.address] = FunctionFolder(self.machine, fn)
         return folder
 
     def _roots(self) -> Mapping[str, Node]:

@@ -52,7 +52,7 @@ class FunctionFolder:
 
     def __init__(self, machine: Machine, fn: FunctionState) -> None:
         self._machine = machine
-        self._fn = fn
+        self.function = self._fn = fn
         self._persona = fn.adapter.persona
         self._config: tuple[int, bytes] = (0, b"")
         self._gateway = vsc.Gateway(fn.adapter.firmware) if fn.is_pf else None
