@@ -1,0 +1,5 @@
+"""The fixtures of managed, for this folder."""
+
+from managed import job
+
+__all__ = ["job"]
