@@ -27,10 +27,11 @@ from linkwright.model.errors import HardwareFault
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2
-# Each blocked write holds a thread of libfuse; the default is 10. Idle ones are kept: a thread that ends leaves its
-# Python thread state behind (see _wrapper), 12 MB after a burst of 16 readers; keeping them costs nothing measurable.
+# Each blocked write holds a thread of libfuse; the default is 10. Idle ones are kept: a thread that ends leaves
+# its Python thread state behind (see _wrapper), 12 MB after a burst of 16 readers; keeping them costs nothing
+# measurable.
 MAX_THREADS = 64
-START_LIMIT_S = 10.0
+START_LIMIT_S = 60.0
 _here = threading.local()
 _log = logging.getLogger(__name__)
 
