@@ -1,0 +1,1 @@
+"""What runs inside a real host of the lab, beside Linkwright: the channel from outside and the emulated firmware."""
