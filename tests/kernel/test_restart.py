@@ -44,22 +44,23 @@ class Logind:
         except OSError:
             return
         with connection:
-            greeting = b""
-            while not greeting.endswith(b"BEGIN\r\n"):
-                data = connection.recv(1024)
-                greeting += data
-                if b"AUTH EXTERNAL" in data:
+            data = b""
+            while b"BEGIN\r\n" not in data:
+                data += connection.recv(1024)
+                if b"AUTH EXTERNAL" in data and data.endswith(b"\r\n") and b"BEGIN" not in data:
                     connection.sendall(b"OK 0123456789abcdef\r\n")
-                elif b"NEGOTIATE" in data:
-                    connection.sendall(b"ERROR\r\n")
+                    data = b""
+            data = data.partition(b"BEGIN\r\n")[2]  # the first call may have come in the same packet
             parser = Parser()
             serial = 0
-            while data := connection.recv(65536):
+            while True:
                 parser.add_data(data)
                 while (message := parser.get_next_message()) is not None:
                     if message.header.message_type is MessageType.method_call:
                         serial += 1
                         connection.sendall(self._answer(message).serialise(serial))
+                if not (data := connection.recv(65536)):
+                    return
 
     def _answer(self, call: Message) -> Message:
         method = call.header.fields[HeaderFields.member]
