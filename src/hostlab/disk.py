@@ -20,6 +20,10 @@ CONTAINERS_CONF = """\
 [containers]
 cgroups = "disabled"
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+default_capabilities = [
+  "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID",
+  "SETPCAP", "SETUID", "SYS_CHROOT",
+]
 netns = "none"
 [engine]
 cgroup_manager = "cgroupfs"

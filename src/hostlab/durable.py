@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_RANGES = 64
+HIDDEN = ".fuse_hidden"  # what libfuse renames a file to that is removed while somebody has it open
 
 
 @dataclass
@@ -110,18 +111,19 @@ class DurableTree:
         status = os.fstat(descriptor)
         twin = self.twin(status.st_ino)
         self._sync_content(twin, descriptor, status)
-        if path is None or not self._is(path, status.st_ino):
+        if path is None or HIDDEN in path or not self._is(path, status.st_ino):
             return
         for name in [name for name in twin.names if not self._is(name, status.st_ino)]:
             self._remove_name(name)
-        self._parents(path)
+        self._folders(str(Path(path).parent))
         self._give_name(twin, path)
 
     def sync_folder(self, path: str) -> None:
         """fsync of a folder: its durable entries become those of the working one."""
-        self._parents(path.rstrip("/") + "/.")
+        self._folders(path)
         there = _join(self.durable, path)
-        wanted = {entry.name: entry for entry in os.scandir(_join(self.working, path))}
+        here = os.scandir(_join(self.working, path))
+        wanted = {entry.name: entry for entry in here if not entry.name.startswith(HIDDEN)}
         for entry in list(os.scandir(there)):
             inside = f"{path.rstrip('/')}/{entry.name}"
             if entry.name not in wanted or entry.is_dir(follow_symlinks=False) != wanted[entry.name].is_dir(
@@ -131,7 +133,7 @@ class DurableTree:
         for name, entry in wanted.items():
             inside = f"{path.rstrip('/')}/{name}"
             if entry.is_dir(follow_symlinks=False):
-                self._parents(inside + "/.")
+                self._folders(inside)
             elif entry.is_symlink():
                 with contextlib.suppress(FileNotFoundError):
                     (there / name).unlink()
@@ -207,15 +209,15 @@ class DurableTree:
         if not _join(self.durable, old).is_dir():
             return
         self.remove_tree(new)
-        self._parents(new)
+        self._folders(str(Path(new).parent))
         _join(self.durable, old).rename(_join(self.durable, new))
         for twin in self._twins.values():
             twin.names = {new + n[len(old) :] if n.startswith(old + "/") else n for n in twin.names}
 
-    def _parents(self, path: str) -> None:
-        """Make the folders above ``path`` durable."""
+    def _folders(self, path: str) -> None:
+        """Make the folder ``path`` and those above durable."""
         here, there = self.working, self.durable
-        for part in Path(path).parent.parts[1:]:
+        for part in Path(path).parts[1:]:
             here, there = here / part, there / part
             if not there.is_dir():
                 there.mkdir()

@@ -62,7 +62,8 @@ class Supervisor:
         while not self.done:
             timeout = None if self.stop_deadline is None else max(0.0, self.stop_deadline - time.monotonic())
             for key, _ in self.selector.select(timeout):
-                key.data(key.fileobj)
+                if key.fd in self.selector.get_map():  # an event before it may have ended what it belongs to
+                    key.data(key.fileobj)
             if self.stop_deadline is not None and time.monotonic() >= self.stop_deadline:
                 log("the host did not stop in time and is killed")
                 self.stop_deadline = None
@@ -72,6 +73,8 @@ class Supervisor:
                 follow, self.then = self.then, None
                 if follow is not None:
                     follow()
+                elif self.power.boots == 1 and self.power.failure:
+                    self.done = True  # it never came up
             if self.power.state in (State.RUNNING, State.OFF):
                 ready(self.power.failure or "")
             self._answer_waiting()
@@ -130,9 +133,16 @@ class Supervisor:
         boots = self.power.boots
         if command == "status":
             return lambda: True
-        if command == "wait":  # until boot number `boot` is ready
-            boot = int(arguments.get("boot", boots))
-            return lambda: self.power.boots >= boot and self.power.state in (State.RUNNING, State.OFF)
+        if command == "wait":  # until boot number `boot` is ready, and its agent for the n-th time
+            boot, starts = int(arguments.get("boot", boots)), int(arguments.get("agent_starts", 0))
+            return lambda: (
+                (self.power.boots >= boot and self.power.state is State.OFF)
+                or (
+                    self.power.boots >= boot
+                    and self.power.state is State.RUNNING
+                    and (not starts or (self.power.agent_ready and self.power.agent_starts >= starts))
+                )
+            )
         if command == "restart":
             self._stop(self.power.on)
         elif command == "crash":
@@ -181,6 +191,7 @@ class Supervisor:
             "started": self.power.started,
             "boot_s": self.power.boot_s,
             "agent_ready": self.power.agent_ready,
+            "agent_starts": self.power.agent_starts,
             "init_pid": self.power.init_pid,
             "supervisor_pid": os.getpid(),
             "cpu": self.cpu,
@@ -202,6 +213,8 @@ def _take_lock(dirs: HostDirs) -> int:
 
 
 def main(arguments: list[str]) -> int:
+    if os.fork():
+        return 0  # detached: whoever started us need not reap us
     dirs = HostDirs(arguments[0], Path(arguments[1]), Path(arguments[2]))
     pipe = int(arguments[3])
     os.set_inheritable(pipe, False)

@@ -130,6 +130,7 @@ class Init:
     def _agent_ended(self, status: int) -> None:
         self.agent = None
         self.agent_ready = False
+        self.report("agent-ended")
         Path(AGENT_PID).unlink(missing_ok=True)
         code = os.waitstatus_to_exitcode(status)
         self.say(f"the agent ended with {code}")
@@ -260,6 +261,7 @@ def main(config: dict[str, Any], netns_fd: int, report_fd: int, hold_fd: int) ->
     mounts.build_root(root, needed=config["needed"], **paths)
     mounts.pivot_root(str(root))
     mounts.hide_hypervisor(config["environ"])
+    mounts.set_process_name("init")
     mounts.set_hostname(config["name"])
     loopback_up()
     os.environ.clear()

@@ -144,9 +144,11 @@ class Host:
         """Switch it on after ``crash(back=False)``."""
         return self._running(self.ask("boot"))
 
-    def wait_ready(self, boot: int | None = None) -> dict[str, Any]:
-        """Wait for boot number ``boot`` (default: the present one) to be ready."""
-        return self._running(self.ask("wait", **({} if boot is None else {"boot": boot})))
+    def wait_ready(self, boot: int | None = None, *, agent_starts: int = 0) -> dict[str, Any]:
+        """Wait until boot number ``boot`` (default: the present one) is ready, and its agent for the n-th time."""
+        return self._running(
+            self.ask("wait", agent_starts=agent_starts, **({} if boot is None else {"boot": boot}))
+        )
 
     def crash_on_next_restart(self) -> None:
         """The next restart that the host asks for becomes a power loss."""
@@ -217,7 +219,7 @@ class Lab:
         read, write = os.pipe()
         dirs.console_log.write_bytes(b"")
         with open(dirs.supervisor_log, "wb") as log:
-            process = subprocess.Popen(
+            subprocess.run(  # it detaches at once
                 [sys.executable, "-P", "-m", "hostlab.host", dirs.name, str(dirs.run), str(dirs.lib), str(write)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -229,12 +231,7 @@ class Lab:
         os.close(write)
         with open(read, "rb") as pipe:
             said = pipe.readline()
-        failure = str(json.loads(said)["failure"]) if said else f"the supervisor ended with {process.wait()}"
-        if failure:
-            process.wait()
-        else:
-            process.returncode = 0  # it outlives us; this keeps subprocess from warning about that
-        return failure
+        return str(json.loads(said)["failure"]) if said else "the supervisor ended without a word"
 
     def down(self, name: str, *, erase: bool = False) -> bool:
         """Stop the host in order and take away all that runs. ``erase`` deletes its disk, firmware and logs too.

@@ -2,10 +2,10 @@
 
 Imported by the host's pid 1 before anything else, so it needs nothing but the standard library and little of it.
 
-A host's root is a tmpfs. Programs come from the machine (/usr, /opt, /home, /root, …, bound as they are), what makes
-a host a host is its own: /etc, /var and /srv from the lab's disk of that host, /run, /tmp and /dev/shm fresh at each
-boot, /proc of its PID namespace, /sys the emulated tree. Because it is a new root, nothing has to be created on
-the machine, and nothing that a host writes to those places reaches it.
+A host's root is a tmpfs. Programs come from the machine (/usr, /opt, /home, /root, …, bound as they are). What
+makes a host a host is its own: /etc, /var and /srv from the lab's disk of that host, /run, /tmp and /dev/shm fresh
+at each boot, /proc of its PID namespace, /sys the emulated tree. Because it is a new root, nothing has to be
+created on the machine, and nothing that a host writes to those places reaches it.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ class Power:
         self.boot_s: float | None = None
         self.init_pid: int | None = None
         self.agent_ready = False
+        self.agent_starts = 0
         self.environ = host_environ()
         self._begun = 0.0
         self._init_fd: int | None = None
@@ -71,6 +72,7 @@ class Power:
         self.boots += 1
         self.boot_id = str(uuid.uuid4())
         self.failure, self.boot_s, self.agent_ready, self._orderly = None, None, False, False
+        self.agent_starts = 0
         (self.dirs.inside / "boot_id").write_text(f"{self.boot_id}\n")
         self._state_fs = StateFs(self.dirs.lib, self._scratch("state"), self.dirs.mounts / f"state-{self.boots}")
         self._netns = mounts.new_network_namespace()
@@ -176,6 +178,9 @@ class Power:
             self._close_go()
         elif phase == "agent-ready":
             self.agent_ready = True
+            self.agent_starts += 1
+        elif phase == "agent-ended":
+            self.agent_ready = False
         elif phase == "ready" and self.state is State.BOOTING:
             self.state = State.RUNNING
             self.boot_s = round(time.monotonic() - self._begun, 3)

@@ -22,8 +22,8 @@ FILES = {
 APPLETS = (
     "arping ash awk basename cat chmod chown cmp cp cut date dd df dirname dmesg du echo env expr false find free "
     "grep head hostname id ifconfig ip kill killall ln ls md5sum mkdir mknod mktemp mount mv nc netstat nslookup "
-    "ping ping6 pidof printf ps pwd readlink rm rmdir route sed seq sh sleep sort stat sync tail tar tee test time "
-    "timeout top touch traceroute true tty umount uname uniq uptime usleep vi wc wget which whoami xargs yes"
+    "ping ping6 pidof printf ps pwd readlink rm rmdir route sed seq sh sleep sort stat sync tail tar tee test "
+    "time timeout top touch traceroute true tty umount uname uniq uptime usleep vi wc wget which whoami xargs yes"
 )
 
 

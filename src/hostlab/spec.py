@@ -98,7 +98,7 @@ def parse(text: str, source: str) -> dict[str, Any]:
             first.message += "".join(f"\n  {one}" for one in others)
         raise first
     host = msgspec.convert(values, HostFile)
-    content: dict[str, Any] = msgspec.to_builtins(host)
+    content: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(host))
     for adapter in content["adapters"]:
         adapter["faults"] = {name: fault_value(value) for name, value in adapter["faults"].items()}
         adapter["ports"] = [{k: v for k, v in port.items() if v is not None} for port in adapter["ports"]]

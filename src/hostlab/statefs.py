@@ -191,7 +191,6 @@ class StateFs:
             mountpoint,
             threads=False,
             kernel_cache=True,
-            hard_remove=True,
             use_ino=True,
             default_permissions=True,
         )
