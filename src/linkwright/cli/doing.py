@@ -97,6 +97,8 @@ def exit_code(status: StatusView, policies: Collection[str], targets: Collection
         return 1
     subjects = {f"policy {name}" for name in policies} | {f"target {name}" for name in targets}
     subjects |= {f"{t.name} {i.name}" for t in concerned for i in t.interfaces}
+    ports = {i.port for t in concerned for i in t.interfaces if i.port}
+    subjects |= ports | {f"port {port}" for port in ports}
     mine = [problem for problem in status.problems if problem.subject in subjects]
     if any(problem.severity == "refused" for problem in mine):
         return 3

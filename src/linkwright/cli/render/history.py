@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from linkwright.model.records import HistoryEntry
 
+from .status import person
 from .table import Column, lay_out
 from .text import Line, Span, line, printable
 from .times import clock
@@ -20,12 +21,12 @@ def history_lines(entries: Sequence[HistoryEntry], now: float, width: int | None
     rows: list[Sequence[Sequence[Span]]] = []
     for entry in sorted(entries, key=lambda each: each.at):
         what = entry.what
-        if entry.before or entry.after:
+        if (entry.before or entry.after) and not entry.after.startswith("{"):  # whole documents: -o json
             what += f": {entry.before or '–'} → {entry.after or '–'}"
         rows.append(
             [
                 [(clock(entry.at, now), "dim")],
-                [(printable(entry.who), "")],
+                [(printable(person(entry.who)), "")],
                 [(printable(what), "")],
                 [(printable(entry.why) or "–", "" if entry.why else "dim")],
             ]

@@ -30,6 +30,7 @@ from .errors import rule_words
 from .text import Line, Span, line, paragraph, printable, text_width, wrap
 
 INDENT = 15  # where a step's text begins: "  1 write      "
+LEAST_REASON = 36  # a step that leaves less room for the reasons beside it gets its own reason below
 
 
 def plan_lines(
@@ -69,13 +70,12 @@ def document_lines(document: LinkPolicy | Target, where: str, plan: Plan, width:
         text = f"LinkPolicy {document.name}: {document.spec.link_mode.value} on {on}"
         text += f" (was {old})" if old else ""
     else:
-        slots = {
-            a.interface: f"{port_label(a.port)} {_function(a.vf_index)}"
-            for a in plan.assignments
-            if a.target == document.name
-        }
+        slots = {a.interface: (a.port, a.vf_index) for a in plan.assignments if a.target == document.name}
+        for step in plan.steps:
+            if isinstance(step, Attach) and step.target == document.name:
+                slots[step.interface.name] = (step.port, step.vf_index)
         names = ", ".join(
-            f"{each.name} on {slots[each.name]}" if each.name in slots else f"{each.name} (no port)"
+            f"{each.name} on {_slot(*slots[each.name])}" if each.name in slots else f"{each.name} (no port)"
             for each in document.spec.interfaces
         )
         text = f"Target {document.name}: {names or 'no interface'}, policy {document.spec.policy}"
@@ -87,12 +87,12 @@ def step_lines(steps: Sequence[Step], width: int | None) -> list[Line]:
     """The numbered steps; interfaces of one port that are taken or given one after the other stand together.
     Where an interruption begins and where it ends is said."""
     rows = [(_verb(group[0]), _what(group), _why(group), group) for group in grouped(steps)]
-    taken = [
-        index for index, (*_, group) in enumerate(rows) if isinstance(group[0], Detach) and not group[0].forget
-    ]
-    given = [index for index, (*_, group) in enumerate(rows) if isinstance(group[0], Attach)]
+    taken = [i for i, (*_, group) in enumerate(rows) if isinstance(group[0], Detach) and group[0].interrupts]
+    given = [i for i, (*_, group) in enumerate(rows) if isinstance(group[0], Attach)]
     out: list[Line] = []
-    room = max((text_width(what) for _, what, _, _ in rows), default=0)
+    most = None if width is None else width - INDENT - LEAST_REASON
+    sizes = [text_width(what) for _, what, _, _ in rows]
+    room = max((size for size in sizes if most is None or size <= most), default=0)
     for index, (verb, what, why, group) in enumerate(rows):
         if taken and index == taken[0]:
             why = "; ".join(each for each in (why, "interrupted from here …") if each)
@@ -100,7 +100,7 @@ def step_lines(steps: Sequence[Step], width: int | None) -> list[Line]:
             why = "; ".join(each for each in (why, "… to here") if each)
         style = "wait" if any(step.interrupts or step.needs for step in group) else "bold"
         head: list[Span] = [(f"{index + 1:>3} ", "dim"), (f"{verb:<10} ", style)]
-        if width is None or INDENT + room + 2 + text_width(why) <= width:
+        if width is None or (text_width(what) <= room and INDENT + room + 2 + text_width(why) <= width):
             gap = " " * (room - text_width(what) + 2)
             out.append((*head, (what, ""), (gap if why else "", ""), (why, "dim")))
             continue
@@ -153,7 +153,7 @@ def _what(group: Sequence[Step]) -> str:
         case WriteFirmware(command=command, pf=pf, settings=settings):
             text = shlex.join(command) or f"{pf}: " + " ".join(f"{s.name}={s.value}" for s in settings)
         case SetVfs(port=port, count=count, before=before, command=command):
-            done = f" ({shlex.join(command)})" if command else ""
+            done = f" ({' '.join(command)})" if command else ""  # it holds a ">" that is not to be quoted
             text = f"{port_label(port)}: VFs {before} → {count}{done}"
         case Detach(port=port) | Attach(port=port):
             text = f"{port_label(port)}: " + ", ".join(_interface(step) for step in group)
@@ -202,6 +202,10 @@ def _before(settings: Sequence[Setting], wanted: LinkMode) -> str | None:
         if setting.name.startswith("LINK_TYPE") and old and old != wanted.value:
             return old
     return None
+
+
+def _slot(port: str, vf_index: int | None) -> str:
+    return f"{port_label(port)} {_function(vf_index)}"
 
 
 def _function(vf_index: int | None) -> str:

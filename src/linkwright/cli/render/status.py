@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from linkwright.model.documents import Allow
@@ -179,7 +180,7 @@ def _station(station: Station, change: ChangeView, now: float) -> Span:
     if station.state == "done":
         words = DONE_WORDS.get(station.phase, words)
         if station.phase is Phase.APPROVED and (station.detail or change.approved_by):
-            who = station.detail or change.approved_by
+            who = person(station.detail or change.approved_by)
             words += f" ({who}, {clock(station.at, now)})" if station.at else f" ({who})"
     elif station.state == "now":
         since = station.at or change.phase_since
@@ -189,6 +190,12 @@ def _station(station: Station, change: ChangeView, now: float) -> Span:
     elif station.state in ("failed", "waiting") and station.detail and station.detail != change.detail:
         words += f": {station.detail}"
     return (printable(f"{sign} {words}"), style)
+
+
+def person(who: str) -> str:
+    """``uid 0 (pid 4711)`` as people say it: ``root``; the pid has ended long ago."""
+    name = re.sub(r" \(pid \d+\)$", "", who)
+    return "root" if name == "uid 0" else name
 
 
 def _problems(status: StatusView) -> list[Problem]:
@@ -212,10 +219,12 @@ def ending_lines(
             if change.phase is Phase.DONE and concerned:
                 continue
             lines += [line(), *change_lines(change, now, width)]
-    names = {f"policy {name}" for name in policies}
+    names: set[str] = {f"policy {name}" for name in policies}
     for each in concerned:
         names |= {f"target {each.name}", f"policy {each.policy}"}
         names |= {f"{each.name} {interface.name}" for interface in each.interfaces}
+        for port in (interface.port for interface in each.interfaces if interface.port):
+            names |= {port, f"port {port}"}
     for problem in _problems(status):
         if problem.subject in names and problem.severity != "note":
             lines += problem_lines(problem, width)

@@ -1,0 +1,26 @@
+# make try     the main job on an emulated host, step by step (root; Debian 12/13 or Ubuntu)
+# make test    every test, from a clean clone; the last line is: N passed, N failed, N skipped
+# make check   ruff and mypy --strict
+# make bench   how long attach and detach take, and which part of it is the kernel's own
+
+PY = .venv/bin/python
+WORKERS ?= 2
+
+.PHONY: try test check bench
+
+try:
+	@sh scripts/setup.sh lab
+	@$(PY) scripts/try/demo.py
+
+test:
+	@sh scripts/setup.sh lab,dev
+	@$(PY) scripts/test.py -n $(WORKERS) --dist loadfile $(TESTS)
+
+check:
+	@sh scripts/setup.sh lab,dev
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+
+bench:
+	@sh scripts/setup.sh lab
+	@$(PY) benchmarks/attach.py
