@@ -109,13 +109,19 @@ class Executor:
                 for attachment in fresh:
                     self._world.store.put_attachment(attachment)
 
+    def _agreed(self, change: ModeChange) -> str:
+        """Who said yes to the change: a person, or its policy when that needs none."""
+        start = f"change:{change.policy}:{change.generation}:"
+        people = (who for key, who in self._world.store.approved_by().items() if key.startswith(start))
+        return next(people, "approval: Auto")
+
     def _begin_changes(self, plan: Plan, question: Question) -> bool:
         begun = False
         for change in plan.changes:
             key = key_of(plan.approvals, change)
             if key is not None and key not in question.records.approvals:
                 continue
-            self._engine.begin(change, question, who=key or "the policy (approval: Auto)")
+            self._engine.begin(change, question, who=self._agreed(change))
             begun = True
         return begun
 

@@ -38,7 +38,7 @@ class Requests:
     def apply(self, objects: list[Any], approvals: Iterable[str], who: str, why: str) -> dict[str, Any]:
         """Store the documents and the yeses given; returns generations, plan and the progress cursor."""
         documents = _documents(objects)
-        question, made = self._plan(documents)
+        made = self._plan(documents)[1]
         _refuse(documents, made.problems)
         keys = set(approvals)
         unknown = keys - {a.key for a in made.approvals}
@@ -54,7 +54,7 @@ class Requests:
         with store.transaction():
             for document in documents:
                 if isinstance(document, LinkPolicy):
-                    before = question.desired.generations.get(document.name, 0)
+                    before = store.generations().get(document.name, 0)
                     generations[f"LinkPolicy/{document.name}"] = generation = store.put_policy(document)
                 elif isinstance(document, Target):
                     before = store.target_generations().get(document.name, 0)

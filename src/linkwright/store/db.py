@@ -168,6 +168,10 @@ class Store:
     def approvals(self) -> frozenset[str]:
         return frozenset(row[0] for row in self._db.query("SELECT key FROM approvals"))
 
+    def approved_by(self) -> dict[str, str]:
+        """Who gave each yes: key → ``uid 0 (pid 4711)``."""
+        return {str(key): str(who) for key, who in self._db.query("SELECT key, who FROM approvals")}
+
     def add_approvals(self, keys: Iterable[str], who: str) -> None:
         now = time.time()
         with self._db.transaction() as connection:
