@@ -27,7 +27,7 @@ from questions import (
 
 from linkwright.model.documents import Activation, Allow, Window
 from linkwright.model.inventory import Holder
-from linkwright.model.plan import Detach, RestartHost, Verify, WriteFirmware
+from linkwright.model.plan import Attach, Detach, RestartHost, Verify, WriteFirmware
 from linkwright.model.records import ModeChange, Phase, Setting
 from linkwright.planner import plan
 
@@ -126,6 +126,32 @@ def test_another_change_follows_the_one_under_way():
     assert not made.restarts
     assert problem(made, "change-in-progress").text == (
         "the change of policy training generation 1 is not finished (verify-fabric); this one follows it."
+    )
+
+
+def test_a_change_that_waits_for_a_person_stops_no_other_card():
+    waits = change(Phase.WAITING, boot_id="boot-0", activations=1, reason_code="no-subnet-manager")
+    other = adapter(port(1, IB, card="0000:5e:00"))
+    policies = (policy(), policy("b", ROCE, activation=AUTO, pci_addresses=("0000:5e:00.0",)))
+    made = plan(question(adapter(port(1, IB)), other, policies=policies, targets=(target("a"),), changes=(waits,)))
+    assert [c.policy for c in made.changes] == ["b"]
+    assert not [s for s in made.steps if isinstance(s, Attach)]  # a's port is still being verified
+
+
+def test_changing_the_policy_is_an_answer_to_a_change_that_waits():
+    waits = change(Phase.WAITING, boot_id="boot-0", activations=1, reason_code="no-subnet-manager")
+    back = policy(mode=ROCE, activation=AUTO)
+    made = plan(question(adapter(port(1, IB)), policies=(back,), changes=(waits,), generations={"training": 2}))
+    assert [(c.generation, c.wanted) for c in made.changes] == [(2, ROCE)]
+
+
+def test_a_policy_that_is_changed_while_its_change_moves_follows_it():
+    begun = change(Phase.VERIFY_MODE, boot_id="boot-0", activations=1)
+    back = policy(mode=ROCE, activation=AUTO)
+    made = plan(question(adapter(port(1, IB)), policies=(back,), changes=(begun,), generations={"training": 2}))
+    assert not made.steps
+    assert problem(made, "change-in-progress").text == (
+        "generation 2 follows the change of generation 1, which is not finished (verify-mode)."
     )
 
 

@@ -49,7 +49,7 @@ def decide(view: View) -> Decided:
     modes = assess(view, matching)
     placement = place(view, matching, modes)
     shaped, vf_problems = shapes(view, matching, placement)
-    under_way = [c for c in view.changes.values() if begun(c)]
+    under_way = [c for c in view.changes.values() if _holds_its_ports(view, c)]
     boot = view.question.inventory.boot_id
     ahead = [c for c in under_way if c.phase in RESTART_AHEAD and c.boot_id in (None, boot)]
     in_change = {
@@ -64,12 +64,33 @@ def decide(view: View) -> Decided:
         shapes=shaped,
         in_change=in_change,
         restart_ahead=ahead[0] if ahead else None,
-        problems=(*matching.problems, *mode_problems, *placement.problems, *vf_problems),
+        problems=(*matching.problems, *mode_problems, *placement.problems, *vf_problems, *_followed(view)),
     )
 
 
-def begun(change: ModeChange) -> bool:
-    """Open, and its intent is stored: it is rolled forward by the engine, not planned again."""
-    return change.open and (
-        change.phase not in (Phase.PLANNED, Phase.APPROVED, Phase.WAITING) or change.intent_at is not None
-    )
+def moving(change: ModeChange) -> bool:
+    """Its intent is stored and it is not finished: it is rolled forward by the engine, not planned again."""
+    return change.open and change.phase not in (Phase.PLANNED, Phase.APPROVED, Phase.WAITING)
+
+
+def _holds_its_ports(view: View, change: ModeChange) -> bool:
+    """Moving; or begun and waiting for a person, unless the person changed the policy since: that is an answer."""
+    waits = change.phase is Phase.WAITING and change.intent_at is not None
+    return moving(change) or (waits and change.generation == view.generation(change.policy))
+
+
+def _followed(view: View) -> list[Problem]:
+    """Policies that were changed while a change of theirs was moving."""
+    return [
+        Problem(
+            severity="waiting",
+            code="change-in-progress",
+            rule=3,
+            subject=f"policy {c.policy}",
+            text=f"generation {view.generation(c.policy)} follows the change of generation {c.generation}, "
+            f"which is not finished ({c.phase.value}).",
+            next_step="Look: linkwright status --watch",
+        )
+        for c in view.changes.values()
+        if moving(c) and c.policy in view.policies and c.generation != view.generation(c.policy)
+    ]

@@ -14,7 +14,7 @@ from ..model.inventory import Adapter
 from ..model.plan import Problem
 from ..model.records import ModeChange, Phase, Setting
 from ..model.values import LinkMode, PciAddress, PortId, port_label
-from .decided import Decided, begun
+from .decided import Decided, moving
 from .view import strangers
 
 
@@ -126,7 +126,7 @@ def forbidden(decided: Decided, draft: Draft) -> Problem | None:
     """Why this change may not begin: interlock rule 3 (one activation), rule 2 (holders), a change under way."""
     view = decided.view
     spec, generation = view.policies[draft.policy].spec, view.generation(draft.policy)
-    other = next((c for c in view.changes.values() if begun(c)), None)
+    other = next((c for c in view.changes.values() if moving(c)), None)
     if other is not None:
         return _waits(
             draft.policy,

@@ -207,10 +207,12 @@ def _after(question: Question, decided: Decided, active: list[Draft]) -> Questio
         else r
         for r in question.records.attachments
     )
+    carried_out = {d.policy for d in active}
+    others = tuple(c for c in question.records.changes if c.policy not in carried_out)
     return msgspec.structs.replace(
         question,
         inventory=msgspec.structs.replace(question.inventory, adapters=adapters),
-        records=msgspec.structs.replace(question.records, attachments=records, changes=()),
+        records=msgspec.structs.replace(question.records, attachments=records, changes=others),
     )
 
 
