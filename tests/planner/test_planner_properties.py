@@ -20,7 +20,7 @@ from linkwright.model.records import AttachmentState
 from linkwright.planner import plan
 from linkwright.planner.view import host_own, strangers
 
-moderate = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+moderate = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 gentle = st.one_of(

@@ -137,8 +137,11 @@ class PortDecision(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """``steps`` in order. ``changes``: the mode changes these steps carry out (phase PLANNED).
-    ``assignments``: slots of every declared interface, kept by the executor before it takes a step."""
+    """``steps`` in order. ``changes``: the mode changes these steps carry out (phase PLANNED); a write that
+    belongs to none of them puts Next Boot back to what is current and needs no restart.
+    ``assignments``: slots of every declared interface, kept by the executor before it takes a step; an interface
+    that is to get another slot has its old one here until its Detach (``forget``) is done.
+    ``approvals``: only those that are asked for and not given yet."""
 
     steps: tuple[Step, ...] = ()
     decisions: tuple[PortDecision, ...] = ()
