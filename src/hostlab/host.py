@@ -119,6 +119,9 @@ class Supervisor:
         """Somebody in the host ran /run/hostlab/restart."""
         words = os.read(descriptor, 4096).decode(errors="replace").split()
         log(f"the host asks: {' '.join(words)}")
+        if "crash" in words and self.power.state in (State.RUNNING, State.BOOTING):
+            self._crash(back=True)
+            return
         if "restart" in words and self.power.state in (State.RUNNING, State.BOOTING):
             if self.crash_on_restart:
                 self.crash_on_restart = False

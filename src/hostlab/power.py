@@ -51,7 +51,7 @@ class Power:
         self.init_pid: int | None = None
         self.agent_ready = False
         self.agent_starts = 0
-        self.environ = host_environ()
+        self.environ = host_environ() | spec.get("environ", {})
         self._begun = 0.0
         self._init_fd: int | None = None
         self._netns: int | None = None

@@ -37,6 +37,7 @@ class Hands:
             rdma=world.rdma,
             boot_id=question.inventory.boot_id,
             host_rdma_netns=question.inventory.rdma_netns,
+            watch=world.watch,
         )
 
     def set_vfs(self, step: SetVfs, question: Question) -> None:

@@ -39,9 +39,10 @@ class Loop:
         while not self._world.wakeups.stopping:
             if reasons - {"link"}:
                 self._world.failures.clear()
-            asked = self._world.asked
+            asked, self._world.settled = self._world.asked, False
             self.settle()
             if asked == self._world.asked and not self._world.wakeups.stopping:
+                self._world.settled = not self._in_flight()
                 self._world.progress.emit("settled", settled=not self._in_flight())
             reasons = self._world.wakeups.wait(self._pause())
             if not reasons:

@@ -39,6 +39,10 @@ def run(
     system = System.from_environment(os.environ)
     with only_one(system.run), contextlib.closing(Store(system.state / "state.db")) as store:
         world = World(system, store)
+        if crash_folder := os.environ.get("LINKWRIGHT_CRASH"):
+            from . import crashpoints
+
+            crashpoints.install(world, Path(crash_folder))
         loop = Loop(world)
         if boot_phase_only:
             ready = boot_phase(world, loop, timeout_s)

@@ -48,6 +48,7 @@ def status(world: World) -> dict[str, Any]:
         "version": __version__,
         "allow": msgspec.to_builtins(host.spec.allow),
         "frozen_by": world.store.frozen_by(),
+        "settled": world.settled,
         "policies": [
             {
                 "name": policy.name,

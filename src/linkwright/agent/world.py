@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from msgspec import UNSET
@@ -25,6 +25,7 @@ from ..model.inventory import Inventory
 from ..model.plan import Desired, Plan, Question, Records, TargetState
 from ..store.db import Store
 from ..targets import podman
+from ..targets.steps import Moment
 from .memory import RememberedFirmware
 from .progress import Progress
 from .wakeups import Wakeups
@@ -44,6 +45,8 @@ class World:
         self.question: Question | None = None
         self.plan: Plan | None = None
         self.failures: dict[tuple[str, str], LinkwrightError] = {}  # (kind, subject) -> why the last try failed
+        self.watch: Callable[[Moment, str, str], None] = lambda moment, subject, step: None  # around each step
+        self.settled = False  # nothing more to do until something happens
         self._asked = 0
         self._lock = threading.Lock()
 
@@ -57,6 +60,7 @@ class World:
         """Something was asked for and is stored: look again. Failed steps are tried at once."""
         with self._lock:
             self._asked += 1
+            self.settled = False
             self.failures.clear()
         self.wakeups.wake(reason)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Database:
         self.read_only = read_only
         self._local = threading.local()
         self._all: list[sqlite3.Connection] = []
+        self.watch: Callable[[str], None] = lambda moment: None  # called around every commit
         self._guard = threading.Lock()
         with self._explained():
             if read_only:
@@ -67,11 +68,13 @@ class Database:
             try:
                 yield connection
                 self.before_commit(connection)
+                self.watch("before commit")
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            self.watch("after commit")
 
     def before_commit(self, connection: sqlite3.Connection) -> None:
         """Rules over several rows, checked once at the end of a transaction; raise to roll it back."""

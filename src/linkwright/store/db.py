@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -61,6 +61,10 @@ class Store:
 
     def close(self) -> None:
         self._db.close()
+
+    def watch(self, watcher: Callable[[str], None]) -> None:
+        """``watcher`` is called with "before commit" and "after commit" around every commit: crash tests."""
+        self._db.watch = watcher
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
