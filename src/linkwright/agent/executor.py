@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import time
 
+from msgspec.structs import replace
+
 from ..model.errors import LinkwrightError, Vanished
-from ..model.plan import Approval, Attach, Detach, Plan, Question, SetVfs, WriteFirmware
-from ..model.records import HistoryEntry, ModeChange
+from ..model.plan import Attach, Detach, Plan, Question, SetVfs, WriteFirmware
+from ..model.records import HistoryEntry
 from .engine import Engine
 from .hands import Hands
 from .world import World
@@ -102,8 +104,16 @@ class Executor:
 
     def _keep_slots(self, plan: Plan, question: Question) -> None:
         """Store the slot of each declared interface before it is used, so that it stays the same one."""
-        known = {(a.target, a.interface) for a in question.records.attachments}
-        fresh = [a for a in plan.assignments if (a.target, a.interface) not in known]
+        known = {(a.target, a.interface): a for a in question.records.attachments}
+        fresh = []
+        for wanted in plan.assignments:
+            kept = known.get((wanted.target, wanted.interface))
+            if kept is None:
+                fresh.append(wanted)
+            elif (kept.port, kept.vf_index) == (wanted.port, wanted.vf_index) and (
+                (kept.policy, kept.generation) != (wanted.policy, wanted.generation)
+            ):
+                fresh.append(replace(kept, policy=wanted.policy, generation=wanted.generation))
         if fresh and question.desired.host.spec.allow.functions and not question.desired.frozen_by:
             with self._world.store.transaction():
                 for attachment in fresh:
