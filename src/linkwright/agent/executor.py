@@ -119,27 +119,14 @@ class Executor:
                 for attachment in fresh:
                     self._world.store.put_attachment(attachment)
 
-    def _agreed(self, change: ModeChange) -> str:
-        """Who said yes to the change: a person, or its policy when that needs none."""
-        start = f"change:{change.policy}:{change.generation}:"
-        people = (who for key, who in self._world.store.approved_by().items() if key.startswith(start))
-        return next(people, "approval: Auto")
-
     def _begin_changes(self, plan: Plan, question: Question) -> bool:
-        begun = False
-        for change in plan.changes:
-            key = key_of(plan.approvals, change)
-            if key is not None and key not in question.records.approvals:
-                continue
-            self._engine.begin(change, question, who=self._agreed(change))
-            begun = True
-        return begun
-
-
-def key_of(approvals: tuple[Approval, ...], change: ModeChange) -> str | None:
-    """The approval key of a change; None when its policy needs none."""
-    start = f"change:{change.policy}:{change.generation}:"
-    return next((a.key for a in approvals if a.key.startswith(start)), None)
+        """Those that wait for no yes: a key that was given is not among the plan's approvals any more."""
+        missing = {a.key for a in plan.approvals}
+        ready = [change for change in plan.changes if change_key(change) not in missing]
+        given = self._world.store.approved_by() if ready else {}
+        for change in ready:
+            self._engine.begin(change, question, who=given.get(change_key(change)) or "approval: Auto")
+        return bool(ready)
 
 
 def _subject(step: Taken) -> str:
