@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ..model.errors import LinkwrightError, Vanished
 from ..model.plan import Attach, Detach, Plan, Question, SetVfs, WriteFirmware
 from ..model.records import HistoryEntry
+from ..planner.approvals import change_key
 from .engine import Engine
 from .hands import Hands
 from .world import World
