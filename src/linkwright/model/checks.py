@@ -11,6 +11,7 @@ import zoneinfo
 from pathlib import PurePosixPath
 
 from . import values
+from .inventory import OWNERS
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CONTAINER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
@@ -76,6 +77,13 @@ def protected(text: str) -> str:
         return port(text) if "/" in text or " " in text else pci_address(text)
     if not text or len(text) > 127 or "/" in text or any(c.isspace() for c in text):
         raise ValueError(f'"{text}" is neither a PCI address, a port nor the name of a network device.')
+    return text
+
+
+def owner(text: str) -> str:
+    """Another tool that manages cards."""
+    if text not in OWNERS:
+        raise ValueError(f'"{text}" is no tool that is recognised here. Known: {", ".join(OWNERS)}.')
     return text
 
 

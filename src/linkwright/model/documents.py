@@ -150,6 +150,8 @@ class ResetProven(_Doc, frozen=True, kw_only=True):
 class HostConfigSpec(_Doc, frozen=True, kw_only=True):
     allow: Allow = Allow()
     protect: tuple[str, ...] = ()
+    allow_own_traffic: tuple[str, ...] = ()  # ports with the host's own traffic that may be worked on all the same
+    take_over: tuple[str, ...] = ()  # other tools whose cards are worked on all the same (inventory.OWNERS)
     fabrics: dict[str, Fabric] = {}
     reset_proven: tuple[ResetProven, ...] = ()
     subnet_manager_timeout: str = "60s"

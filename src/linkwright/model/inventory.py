@@ -123,7 +123,36 @@ class Adapter(Struct, frozen=True, kw_only=True):
     num_vfs_current: int | None = None
     num_vfs_limit: int | None = None
     uptime_s: int | None = None  # the firmware's own, since its last reset
+    dpu: bool | None = None  # a BlueField whose own processors run the card: a restart of the host does not reset it
+    roce_off: bool | None = None  # RoCE is switched off in the running firmware: Ethernet without RDMA
+    merged: str = ""  # its ports are one RDMA device, by this bond ("bond0") or device ("mlx5_bond_0")
+    replaced: str = ""  # what differs from the card that was known here: "serial MT1 → MT2"; nothing is done on it
     faults: tuple[str, ...] = ()  # why it could not be read, in words
+
+
+OWNERS = (
+    "sriov-network-operator",
+    "nic-configuration-operator",
+    "sriov-network-device-plugin",
+    "rdma-shared-device-plugin",
+    "openibd",
+    "boot-scripts",
+    "netplan",
+    "NetworkManager",
+    "systemd-networkd",
+    "udev",
+    "ifupdown",
+)
+"""Other tools that are recognised, by the names under which host.yaml can take over from them."""
+
+
+class Owner(Struct, frozen=True, kw_only=True):
+    """Another tool that manages cards of this host. ``pfs`` empty: it may manage every card."""
+
+    name: str  # one of OWNERS
+    evidence: str  # what shows it: "/etc/sriov-operator/pci/0000:3b:00.0", "pid 812 (sriovdp)"
+    what: str  # "VFs", "names", "link types"
+    pfs: tuple[PciAddress, ...] = ()
 
 
 class Inventory(Struct, frozen=True, kw_only=True):
@@ -135,6 +164,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
     mstflint: str | None = None
     rdma_netns: str | None = None
     adapters: tuple[Adapter, ...] = ()
+    owners: tuple[Owner, ...] = ()
     notes: tuple[str, ...] = ()
 
     def port(self, port: str) -> Port | None:

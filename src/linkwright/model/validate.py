@@ -198,6 +198,8 @@ def _host_part(address: Any) -> Any:
 
 def _host(spec: dict[str, Any], problems: Problems) -> None:
     _texts(spec, "protect", checks.protected, problems, "spec")
+    _texts(spec, "allowOwnTraffic", checks.protected, problems, "spec")
+    _texts(spec, "takeOver", checks.owner, problems, "spec")
     _text(spec, "subnetManagerTimeout", checks.duration, problems, "spec")
     _text(spec, "linkTimeout", checks.duration, problems, "spec")
     ports: list[tuple[str, Any]] = []
