@@ -56,6 +56,7 @@ def decide(view: View) -> Decided:
         port: change for change in under_way if change.phase not in GIVING_BACK for port in change.ports
     }
     mode_problems = [m.problem for port, m in modes.items() if m.problem is not None and port not in in_change]
+    notes = [m.note for m in modes.values() if m.note is not None]
     return Decided(
         view=view,
         matching=matching,
@@ -64,7 +65,7 @@ def decide(view: View) -> Decided:
         shapes=shaped,
         in_change=in_change,
         restart_ahead=ahead[0] if ahead else None,
-        problems=(*matching.problems, *mode_problems, *placement.problems, *vf_problems, *_followed(view)),
+        problems=(*matching.problems, *mode_problems, *notes, *placement.problems, *vf_problems, *_followed(view)),
     )
 
 

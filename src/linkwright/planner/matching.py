@@ -1,7 +1,8 @@
-"""Which policy a port belongs to: selectors, protection, conflicts (interlock rules 4 and 7).
+"""Which policy a port belongs to: selectors, and what keeps a port from all of them (interlock rules 4 and 7).
 
 A selector's answer has three values. ``None`` (the card's identity cannot be read now) is neither yes nor no:
-nothing new is begun on such a port, and nothing that is there is taken away.
+nothing new is begun on such a port, and nothing that is there is taken away. What keeps a port untouched whatever
+selects it (the host's own traffic, another tool, a swapped card) is in ``untouchable.py``.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field
 from ..model.documents import NicSelector
 from ..model.inventory import Adapter, Port
 from ..model.plan import Problem
-from ..model.values import PortId, parse_port_id, pci_address, port_label
-from .view import View, host_own
+from ..model.values import PortId, pci_address, port_label
+from .untouchable import Untouchable, untouchable
+from .view import View
 
 
 @dataclass
@@ -44,10 +46,12 @@ def match(view: View) -> Matching:
                 hits[name].append(port.id)
             elif answer is None:
                 found.uncertain.setdefault(port.id, set()).add(name)
-        why = protection(view.host.protect, port)
-        if why:
-            found.protected[port.id] = found.why_not[port.id] = why
-            found.problems += [_protected(name, port, why) for name in wanted]
+        kept = untouchable(view, adapter, port)
+        if kept is not None:
+            found.why_not[port.id] = kept.why
+            if wanted or kept.code == "port-protected":
+                found.protected[port.id] = kept.why
+            found.problems += [_untouched(name, port, kept) for name in wanted]
         elif wanted and port.id in found.uncertain:
             unsure = ", ".join(sorted(found.uncertain[port.id]))
             found.why_not[port.id] = f"the card cannot be read, so policy {unsure} may name it as well"
@@ -60,6 +64,8 @@ def match(view: View) -> Matching:
     for name, ports in hits.items():
         if not ports:
             found.problems.append(_no_match(name, view, found))
+        else:
+            found.problems += _one_serial(name, ports, view)
     return found
 
 
@@ -105,35 +111,15 @@ def _pci(text: str) -> str:
         return text
 
 
-def protection(protect: Iterable[str], port: Port) -> str | None:
-    """Why this port is never touched, in words, or None. There is no way around it but host.yaml itself."""
-    for entry in protect:
-        if _names(entry, port):
-            return f"protected by {entry} in /etc/linkwright/host.yaml"
-    own = sorted({h.detail for h in host_own(port)})
-    return f"this host's own: {', '.join(own)}" if own else None
-
-
-def _names(entry: str, port: Port) -> bool:
-    try:
-        return parse_port_id(entry) == port.id
-    except ValueError:
-        pass
-    if any(_pci(entry) == f.address for f in port.functions):
-        return True
-    netdevs = [f.netdev for f in port.functions if f.netdev is not None]
-    return any(entry == n.name or entry in n.altnames for n in netdevs)
-
-
-def _protected(policy: str, port: Port, why: str) -> Problem:
+def _untouched(policy: str, port: Port, kept: Untouchable) -> Problem:
     return Problem(
-        severity="refused",
-        code="port-protected",
-        rule=7,
+        severity=kept.severity,
+        code=kept.code,
+        rule=kept.rule,
         subject=f"policy {policy}",
-        text=f"{port_label(port.id)} is never touched: {why}.",
-        holder=why,
-        next_step=f"Name other ports in spec.nicSelector of {policy}, or free this port of what uses it.",
+        text=f"{port_label(port.id)} {kept.verdict}: {kept.why}.",
+        holder=kept.holder or kept.why,
+        next_step=kept.next_step.replace("{policy}", policy),
     )
 
 
@@ -192,3 +178,27 @@ def _no_match(policy: str, view: View, found: Matching) -> Problem:
         text=text,
         next_step="See what this host has: linkwright nics",
     )
+
+
+def _one_serial(policy: str, ports: list[PortId], view: View) -> list[Problem]:
+    """Boards with several cards may give all of them one serial number: then it names them all."""
+    serials = {s.strip().casefold() for s in view.policies[policy].spec.nic_selector.serial_numbers}
+    out = []
+    for serial in sorted(serials):
+        cards = {a.id: p for p in ports if _serial(a := view.adapters[p]) == serial}
+        if len(cards) > 1:
+            out.append(
+                Problem(
+                    severity="note",
+                    code="serial-not-unique",
+                    subject=f"policy {policy}",
+                    text=f"serial number {serial.upper()} is that of {len(cards)} cards of this host; all of them "
+                    f"are named: {', '.join(port_label(p) for p in sorted(cards.values()))}.",
+                    next_step="To name one of them add spec.nicSelector.pciAddresses.",
+                )
+            )
+    return out
+
+
+def _serial(adapter: Adapter) -> str:
+    return (adapter.identity.serial or "").strip().casefold()

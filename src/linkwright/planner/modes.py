@@ -6,9 +6,9 @@ none of these; where one is needed to go on safely, the port waits and says whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..model.inventory import Port
+from ..model.inventory import Adapter, Port
 from ..model.plan import Problem
 from ..model.values import LinkMode, PortId, port_label
 from .matching import Matching
@@ -17,7 +17,8 @@ from .view import View
 
 @dataclass(frozen=True)
 class PortMode:
-    """``usable``: a target may have a function of it now. ``hopeless``: no mode change can make it usable."""
+    """``usable``: a target may have a function of it now. ``hopeless``: no mode change can make it usable.
+    ``problem``: why it is not usable. ``note``: what people should know of a port that is."""
 
     desired: LinkMode
     usable: bool = True
@@ -25,14 +26,54 @@ class PortMode:
     activate: bool = False
     hopeless: bool = False
     problem: Problem | None = None
+    note: Problem | None = None
 
 
 def assess(view: View, matching: Matching) -> dict[PortId, PortMode]:
     """One verdict for every port that belongs to a policy."""
-    return {
-        port: _assess(view.ports[port], policy, view.policies[policy].spec.link_mode, view.adapters[port].faults)
-        for port, policy in matching.policy_of.items()
-    }
+    out: dict[PortId, PortMode] = {}
+    for port, policy in matching.policy_of.items():
+        desired, adapter = view.policies[policy].spec.link_mode, view.adapters[port]
+        mode = _assess(view.ports[port], policy, desired, adapter.faults)
+        if mode.activate and adapter.dpu:
+            mode = _dpu(view.ports[port], policy, desired)
+        elif mode.usable and desired is LinkMode.ROCE and view.question.inventory.rdma_netns is not None:
+            mode = replace(mode, note=_without_rdma(view.ports[port], policy, adapter))
+        out[port] = mode
+    return out
+
+
+def _dpu(port: Port, policy: str, desired: LinkMode) -> PortMode:
+    """Found out before anybody is drained: the card's own processors keep it running while the host restarts."""
+    return _stuck(
+        desired,
+        policy,
+        code="dpu-mode",
+        text=f"{port_label(port.id)} is on a BlueField in DPU mode: a restart of this host does not reset it, so "
+        f"its mode would stay {(port.current_mode or port.observed_mode or desired).value}.",
+        next_step="Set LINK_TYPE on the BlueField itself and power-cycle the host, or put the card into NIC mode "
+        f"(mstconfig -d {port.pf.address} set INTERNAL_CPU_OFFLOAD_ENGINE=1) and power-cycle it.",
+    )
+
+
+def _without_rdma(port: Port, policy: str, adapter: Adapter) -> Problem | None:
+    """An Ethernet port without an RDMA device: the link mode is right, and nobody gets RDMA of it."""
+    pf = port.pf
+    if pf.netdev is None or pf.rdma is not None or pf.driver is None:
+        return None
+    if adapter.roce_off:
+        code, why = "roce-off", "RoCE is switched off in its firmware (ROCE_CONTROL)"
+        step = f"Switch it on: mstconfig -d {pf.address} set ROCE_CONTROL=2, then restart the host."
+    else:
+        code, why = "rdma-missing", "the kernel shows no RDMA device for it"
+        step = "Is the module mlx5_ib loaded, and does devlink dev param show enable_roce true?"
+    return Problem(
+        severity="note",
+        code=code,
+        subject=f"policy {policy}",
+        text=f"{port_label(port.id)} is Ethernet without RDMA: {why}.",
+        next_step=step,
+    )
 
 
 def _assess(port: Port, policy: str, desired: LinkMode, faults: tuple[str, ...]) -> PortMode:
