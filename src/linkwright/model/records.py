@@ -55,7 +55,8 @@ class Attachment(Struct, frozen=True, kw_only=True):
 
 
 class Phase(StrEnum):
-    """A mode change's stations in order; FAILED and WAITING carry a reason and the next step."""
+    """A mode change's stations in order; FAILED and WAITING carry a reason and the next step. ENDED: given up
+    before its end because its policy changed or went; nothing of it is left staged."""
 
     PLANNED = "planned"
     APPROVED = "approved"
@@ -71,6 +72,7 @@ class Phase(StrEnum):
     DONE = "done"
     FAILED = "failed"
     WAITING = "waiting"
+    ENDED = "ended"
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -80,6 +82,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     name: str
     value: str
     before: str | None = None  # Next Boot before our first write
+    current: str | None = None  # what ran at the intent: where onFailure: Rollback returns to
 
 
 class ModeChange(Struct, frozen=True, kw_only=True):
@@ -88,7 +91,7 @@ class ModeChange(Struct, frozen=True, kw_only=True):
     policy: str
     generation: int
     wanted: LinkMode
-    method: str = "Reboot"  # Reboot | FirmwareReset
+    method: str = "Reboot"  # Reboot | FirmwareReset | External | PowerCycle
     ports: tuple[PortId, ...] = ()
     settings: tuple[Setting, ...] = ()
     phase: Phase = Phase.PLANNED
@@ -100,14 +103,26 @@ class ModeChange(Struct, frozen=True, kw_only=True):
     detail: str = ""
     next_step: str = ""
     said: tuple[str, ...] = ()  # command lines and the tool's words, in order
-    activations: int = 0  # 0 or 1: interlock rule 3
+    activations: int = 0  # how many ways of ``tried`` were begun
+    tried: tuple[str, ...] = ()  # "Reboot", "FirmwareReset <adapter id>": each once for one value (rule 3)
+    overruled: tuple[str, ...] = ()  # reason codes that a person answered with a retry
     targets: tuple[str, ...] = ()  # whom it interrupts
+    also_interrupts: tuple[str, ...] = ()  # whom the restart after a failed reset interrupts besides
+    stopped_at: Phase | None = None  # the station at which it waits, failed or was given up
+    returning_from: LinkMode | None = None  # a rollback under way; ``wanted`` is then the mode from before
+    returned_to: LinkMode | None = None  # a rollback that is done; ``wanted`` is what failed
+    cause: str = ""  # the verdict that a rollback or a power cycle answers
     started: float = 0.0
     phase_since: float = 0.0
 
     @property
     def open(self) -> bool:
-        return self.phase not in (Phase.DONE, Phase.FAILED)
+        return self.phase not in (Phase.DONE, Phase.FAILED, Phase.ENDED)
+
+    @property
+    def station(self) -> Phase:
+        """Where it stands; while it waits, the station at which it does."""
+        return self.stopped_at if self.phase is Phase.WAITING and self.stopped_at else self.phase
 
 
 class HistoryEntry(Struct, frozen=True, kw_only=True):
