@@ -72,6 +72,7 @@ fi
 # -- the virtual environment
 
 stamp="$venv/.installed-$extras"
+[ "$extras" != lab ] || [ ! -f "$venv/.installed-lab,dev" ] || stamp="$venv/.installed-lab,dev" # it holds both
 if [ -x "$venv/bin/python" ] && ! "$venv/bin/python" -c '' 2>/dev/null; then
     rm -rf "$venv" # its Python went away
 fi
