@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from linkwright.model.errors import LinkwrightError, Vanished
+from linkwright.model.errors import Busy, LinkwrightError, Vanished
 
 SOCKET_NAME = "control.sock"
+ANSWER_LIMIT_S = 400.0  # a stop and a boot in which everything takes as long as process 1 lets it
 
 
 @contextlib.contextmanager
@@ -68,10 +69,10 @@ class Channel:
         self.sock.close()
 
 
-def ask(folder: Path, command: str, *, timeout_s: float | None = 120.0, **arguments: Any) -> dict[str, Any]:
+def ask(folder: Path, command: str, *, timeout_s: float = ANSWER_LIMIT_S, **arguments: Any) -> dict[str, Any]:
     """Send ``command`` to the supervisor whose socket is in ``folder`` and wait for its answer.
 
-    Raises Vanished when no supervisor answers, TimeoutError after ``timeout_s``, and what the supervisor reports.
+    Raises Vanished when no supervisor answers, Busy after ``timeout_s``, and what the supervisor reports.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(timeout_s)
@@ -88,7 +89,15 @@ def ask(folder: Path, command: str, *, timeout_s: float | None = 120.0, **argume
         sock.sendall(json.dumps({"command": command} | arguments).encode() + b"\n")
         data = b""
         while not data.endswith(b"\n"):
-            part = sock.recv(65536)
+            try:
+                part = sock.recv(65536)
+            except TimeoutError:
+                raise Busy(
+                    f"its supervisor has not finished {command!r} after {timeout_s:g} s",
+                    code="lab-timeout",
+                    where=folder.name,
+                    next_step=f"Look at it: linkwright lab list; linkwright lab log {folder.name} --supervisor",
+                ) from None
             if not part:
                 raise Vanished(
                     "its supervisor ended before it answered",

@@ -26,7 +26,7 @@ from typing import Any
 
 from hostlab import control, needs
 from hostlab.layout import HostDirs, LabDirs
-from linkwright.model.errors import LinkwrightError, Vanished
+from linkwright.model.errors import Busy, LinkwrightError, Vanished
 
 NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
 
@@ -246,7 +246,7 @@ class Lab:
                 try:
                     try:
                         host.ask("down")
-                    except (Vanished, TimeoutError):
+                    except (Vanished, Busy):
                         signal.pidfd_send_signal(gone, signal.SIGKILL)
                     select.select([gone], [], [], 30)
                 finally:
