@@ -136,6 +136,27 @@ class PortDecision(Struct, frozen=True, kw_only=True):
     num_vfs: int | None = None
 
 
+class FieldMatch(Struct, frozen=True, kw_only=True):
+    """One given field of a nicSelector beside the port's own value. ``has`` None: it has none, or (with ``answer``
+    None) it cannot be read now."""
+
+    field: str  # as people write it: "partNumbers"
+    wanted: tuple[str, ...]
+    has: str | None = None
+    answer: bool | None = None
+
+
+class PortMatch(Struct, frozen=True, kw_only=True):
+    """One port beside one policy's nicSelector: every field must say yes. ``why_not``: why the port is left alone
+    all the same (protected, named by two policies, …)."""
+
+    port: PortId
+    policy: str
+    answer: bool | None = None
+    fields: tuple[FieldMatch, ...] = ()
+    why_not: str = ""
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """``steps`` in order. ``changes``: the mode changes these steps carry out (phase PLANNED); a write that
     belongs to none of them puts Next Boot back to what is current and needs no restart.
@@ -151,6 +172,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     approvals: tuple[Approval, ...] = ()
     untouched: tuple[str, ...] = ()  # protected ports, with why
     withheld: tuple[Step, ...] = ()  # what would be done if host.yaml allowed it, or nobody had frozen the host
+    matches: tuple[PortMatch, ...] = ()  # every port beside every policy: plan --explain
 
     @property
     def interrupts(self) -> tuple[str, ...]:

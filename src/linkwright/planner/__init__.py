@@ -2,6 +2,7 @@
 
 ::
 
+    selectors   a nicSelector and a port, field by field
     matching    which policy each port belongs to; protection; conflicts       rules 4, 7
     modes       the four readings compared                                     S4
     slots       a port for each declared interface                             S2, 1:N
@@ -58,6 +59,7 @@ def plan(question: Question) -> Plan:
         approvals=held.approvals,
         untouched=tuple(f"{port} ({why})" for port, why in sorted(_untouched(decided).items())),
         withheld=held.withheld,
+        matches=decided.matching.explained(),
     )
 
 

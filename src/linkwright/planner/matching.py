@@ -1,35 +1,45 @@
 """Which policy a port belongs to: selectors, and what keeps a port from all of them (interlock rules 4 and 7).
 
-A selector's answer has three values. ``None`` (the card's identity cannot be read now) is neither yes nor no:
-nothing new is begun on such a port, and nothing that is there is taken away. What keeps a port untouched whatever
-selects it (the host's own traffic, another tool, a swapped card) is in ``untouchable.py``.
+Where a selector answers ``None`` (selectors.py: the card's identity cannot be read now) nothing new is begun on
+the port, and nothing that is there is taken away. What keeps a port untouched whatever selects it (the host's own
+traffic, another tool, a swapped card) is in ``untouchable.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..model.documents import NicSelector
+import msgspec
+
 from ..model.inventory import Adapter, Port
-from ..model.plan import Problem
-from ..model.values import PortId, pci_address, port_label
+from ..model.plan import PortMatch, Problem
+from ..model.values import PortId, port_label
+from .selectors import compared, selects, verdict
 from .untouchable import Untouchable, untouchable
 from .view import View
 
 
 @dataclass
 class Matching:
-    """``policy_of``: ports that may be worked on. ``why_not``: ports that stay untouched, and why."""
+    """``policy_of``: ports that may be worked on. ``why_not``: ports that stay untouched, and why.
+    ``compared``: every port with every policy, field by field, for ``plan --explain``."""
 
     policy_of: dict[PortId, str] = field(default_factory=dict)
     why_not: dict[PortId, str] = field(default_factory=dict)
     protected: dict[PortId, str] = field(default_factory=dict)
     uncertain: dict[PortId, set[str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    compared: list[PortMatch] = field(default_factory=list)
 
     def ports_of(self, policy: str) -> list[PortId]:
         return [port for port, name in self.policy_of.items() if name == policy]
+
+    def explained(self) -> tuple[PortMatch, ...]:
+        """Every port beside every policy, and what keeps a named port untouched all the same."""
+        return tuple(
+            msgspec.structs.replace(each, why_not=self.why_not.get(each.port, "") if each.answer else "")
+            for each in self.compared
+        )
 
 
 def match(view: View) -> Matching:
@@ -40,7 +50,9 @@ def match(view: View) -> Matching:
         adapter = view.adapters[port.id]
         wanted: list[str] = []
         for name, policy in view.policies.items():
-            answer = selects(policy.spec.nic_selector, adapter, port)
+            fields = compared(policy.spec.nic_selector, adapter, port)
+            answer = verdict(fields)
+            found.compared.append(PortMatch(port=port.id, policy=name, answer=answer, fields=fields))
             if answer:
                 wanted.append(name)
                 hits[name].append(port.id)
@@ -67,48 +79,6 @@ def match(view: View) -> Matching:
         else:
             found.problems += _one_serial(name, ports, view)
     return found
-
-
-def selects(selector: NicSelector, adapter: Adapter, port: Port) -> bool | None:
-    """Does the selector name this port? All given fields must match; any value of a field may.
-
-    None: a given field cannot be compared, because the card cannot be read now, and no other field says no.
-    """
-    identity, readable = adapter.identity, not adapter.faults
-    answers: list[bool | None] = []
-    if selector.pci_addresses:
-        answers.append(port.pf.address in {_pci(a) for a in selector.pci_addresses})
-    if selector.ports:
-        answers.append(port.number in selector.ports)
-    if selector.fabrics:
-        answers.append(port.fabric in selector.fabrics)
-    answers += [
-        _one_of(identity.part_number, selector.part_numbers, readable),
-        _one_of(identity.psid, selector.psids, readable),
-        _one_of(identity.serial, selector.serial_numbers, readable),
-        _one_of(identity.device_id, [d.lower().removeprefix("0x") for d in selector.device_ids], readable),
-    ]
-    if any(answer is False for answer in answers):
-        return False
-    return None if any(answer is None for answer in answers) else True
-
-
-def _one_of(value: str | None, wanted: Iterable[str], readable: bool) -> bool | None:
-    """True when the field is not given at all: it then forbids nothing. A card that can be read and says
-    nothing (no VPD, say) has no such value; one that cannot be read may have it."""
-    values = {w.strip().casefold() for w in wanted}
-    if not values:
-        return True
-    if value is None:
-        return False if readable else None
-    return value.strip().casefold() in values
-
-
-def _pci(text: str) -> str:
-    try:
-        return pci_address(text)
-    except ValueError:
-        return text
 
 
 def _untouched(policy: str, port: Port, kept: Untouchable) -> Problem:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("plan")
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Documents to plan for; - reads stdin.")
-@click.option("--explain", is_flag=True, help="Also show what was decided for each port.")
+@click.option("--explain", is_flag=True, help="Also show which policy names each port, by which fields.")
 @out.output_option
 @click.pass_context
 def plan(ctx: click.Context, files: tuple[str, ...], explain: bool, output: str) -> None:

@@ -14,7 +14,6 @@ from linkwright.model.plan import (
     Attach,
     Detach,
     Plan,
-    PortDecision,
     Problem,
     ResetAdapter,
     RestartHost,
@@ -27,6 +26,7 @@ from linkwright.model.records import Setting
 from linkwright.model.values import LinkMode, port_label
 
 from .errors import rule_words
+from .explain import explain_lines
 from .text import Line, Span, line, paragraph, printable, text_width, wrap
 
 INDENT = 15  # where a step's text begins: "  1 write      "
@@ -52,7 +52,7 @@ def plan_lines(
         for problem in plan.problems:
             lines += problem_lines(problem, width)
     if explain:
-        lines += [line(), *decision_lines(plan.decisions, width)]
+        lines += [line(), *explain_lines(plan, width)]
     lines.append(line())
     lines += summary_lines(plan, width)
     if apply_with and plan.steps:
@@ -226,23 +226,6 @@ def problem_lines(problem: Problem, width: int | None) -> list[Line]:
     if problem.next_step:
         lines += paragraph(problem.next_step, width, indent=2)
     return lines
-
-
-def decision_lines(decisions: Sequence[PortDecision], width: int | None) -> list[Line]:
-    """What was decided for each port (``--explain``)."""
-    lines = [line(("Decisions", "head"))]
-    room = max((len(port_label(each.port)) for each in decisions), default=0)
-    for each in decisions:
-        if each.policy is None:
-            text = "no policy names it: only observed"
-        else:
-            form = {"PF": "gives its PF", "VF": f"gives VFs ({each.num_vfs or 0})", None: "nothing declared on it"}
-            mode = each.desired.value if each.desired else "mode unknown"
-            text = f"policy {each.policy}: {mode}, {form[each.form]}"
-        label = f"  {port_label(each.port):<{room}}  "
-        body = paragraph(text, None if width is None else max(width - len(label), 20))
-        lines += [((label, ""), *body[0]), *(((" " * len(label), ""), *more) for more in body[1:])]
-    return lines if decisions else [*lines, line("  no ports")]
 
 
 def summary_lines(plan: Plan, width: int | None) -> list[Line]:
