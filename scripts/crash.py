@@ -80,7 +80,9 @@ class Matrix:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=list(CIRCLES), help="circles of operations; default: all")
+    parser.add_argument(
+        "--only", action="append", choices=list(CIRCLES), help="circles of operations; default: all"
+    )
     parser.add_argument("--how", choices=["kill", "power", "both"], default="both")
     parser.add_argument("--every", type=int, default=1, help="only every N-th point")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of interruptions for each operation")

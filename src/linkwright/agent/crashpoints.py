@@ -27,6 +27,7 @@ class Points:
     point, so that a test arms the next run by writing them, without a restart of the agent."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._lock = threading.Lock()
 

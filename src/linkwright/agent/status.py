@@ -49,6 +49,7 @@ def status(world: World) -> dict[str, Any]:
         "allow": msgspec.to_builtins(host.spec.allow),
         "frozen_by": world.store.frozen_by(),
         "settled": world.settled,
+        "journal": [msgspec.to_builtins(operation) for operation in world.store.open_operations()],
         "policies": [
             {
                 "name": policy.name,
