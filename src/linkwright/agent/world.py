@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import msgspec
 from msgspec import UNSET
 
-from .. import discovery
+from .. import discovery, owners
 from ..firmware import open_firmware
 from ..kernel.links import Links
 from ..kernel.netns import inode_of_path
@@ -96,6 +97,8 @@ class World:
         records = self.records()
         self.firmware.wants_uptime = any(c.open and c.activations for c in records.changes)
         inventory = discovery.observe(self.system, self.firmware, desired.host, records.attachments)
+        found = owners.find(self.system, inventory.adapters)
+        inventory = msgspec.structs.replace(inventory, owners=found)
         return Question(
             desired=desired,
             inventory=inventory,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from linkwright.model.documents import Allow
-from linkwright.model.inventory import Adapter, Function, Port
+from linkwright.model.inventory import Adapter, Function, Inventory, Port
 from linkwright.model.plan import PortDecision
 from linkwright.model.values import LinkMode, port_label
 
@@ -145,7 +145,7 @@ def used_by(port: Port) -> list[Span]:
         for holder in function.holders:
             if holder.ours and holder.target:
                 targets.append(holder.target)
-            elif holder.kind in ("route", "address", "protected"):
+            elif holder.kind in ("route", "address", "upper", "rdma", "protected"):
                 host.append(holder.detail)
             else:
                 foreign.append(_held(function, holder.detail))
@@ -183,6 +183,8 @@ def _below(view: NicsView, signs: set[str], width: int | None, hint: str) -> lis
             where = adapter.ports[0].pf.address if adapter.ports else adapter.id
             text = fault if where in fault else f"{where}: {fault}"
             lines += paragraph(f"{FAULT} {text}", width, style="bad")
+    for text in cards_said(view.inventory):
+        lines += paragraph(text, width, style="wait")
     for note in view.inventory.notes:
         lines += paragraph(f"Note: {note}", width, style="dim")
     if hint:
@@ -192,3 +194,25 @@ def _below(view: NicsView, signs: set[str], width: int | None, hint: str) -> lis
     elif ACTIVATE in signs or FAULT in signs:
         lines.append(line("Next: linkwright status"))
     return lines
+
+
+def cards_said(inventory: Inventory) -> list[str]:
+    """What sets a card apart from the others: swapped, merged, run by its own processors, or another tool's."""
+    out = []
+    for adapter in inventory.adapters:
+        where = adapter.ports[0].pf.address if adapter.ports else adapter.id
+        if adapter.replaced:
+            out.append(
+                f"{where}: another card than the one that was known here ({adapter.replaced}); nothing is done on "
+                f"it. If that is meant: linkwright adapter replace {where}"
+            )
+        if adapter.merged:
+            out.append(f"{where}: its ports are merged into one RDMA device ({adapter.merged}).")
+        if adapter.dpu:
+            out.append(f"{where}: a BlueField in DPU mode; a restart of this host does not reset it.")
+        if adapter.roce_off:
+            out.append(f"{where}: RoCE is switched off in its firmware (ROCE_CONTROL): Ethernet without RDMA.")
+    for owner in inventory.owners:
+        whose = ", ".join(owner.pfs) or "every card"
+        out.append(f"{whose}: {owner.name} manages {owner.what} ({owner.evidence}).")
+    return out
