@@ -21,8 +21,8 @@ from ..planner import plan
 from . import engine
 from .world import World
 
-# A policy that cannot be carried out is refused when it is applied, not after a drain.
-REFUSED_ON_APPLY = frozenset({"fixed-mode", "fabric-lacks-mode", "vfs-over-limit", "protected", "secondary-port"})
+# What cannot be carried out as it is written is refused when it is applied, not after a drain.
+REFUSED_ON_APPLY = frozenset({"fixed-mode", "fabric-lacks-mode", "num-vfs-limit", "rdma-name-taken"})
 
 
 class Requests:
@@ -213,7 +213,7 @@ def _documents(objects: list[Any]) -> list[LinkPolicy | Target]:
 
 
 def _refuse(documents: list[LinkPolicy | Target], problems: tuple[Problem, ...]) -> None:
-    names = {f"policy {d.name}" for d in documents if isinstance(d, LinkPolicy)}
+    names = {f"{'policy' if isinstance(d, LinkPolicy) else 'target'} {d.name}" for d in documents}
     for problem in problems:
         if problem.severity == "refused" and problem.code in REFUSED_ON_APPLY and problem.subject in names:
             raise Refused(

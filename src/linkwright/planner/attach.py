@@ -12,6 +12,7 @@ from ..model.plan import Attach, Detach, Problem
 from ..model.records import Attachment, AttachmentState
 from ..model.values import LinkMode, PortId, port_label
 from .decided import Decided
+from .names import device_with_name, rdma_name_taken
 from .reshape import Local, Reshape, reshape
 from .vfs import slot_taken
 from .view import Key, foreign
@@ -136,6 +137,10 @@ def _keep_up(
     if record is not None and view.live(record):
         if state.state == "unknown":
             return
+        pid = view.pid_inside(record) if state.state == "absent" else None
+        if pid is not None:
+            out.problems.append(_renamed(record, pid))
+            return
         same = state.netns_inode is None or record.netns_inode in (None, state.netns_inode)
         if state.state == "running" and same and record.state is AttachmentState.ATTACHED and view.held(record):
             return
@@ -181,6 +186,12 @@ def _give(
     if who:
         out.problems.append(_function_in_use(port, target, interface, index, who[0]))
         return
+    key = (target.name, interface.name)
+    nameless = decided.placement.nameless.get(key)
+    other = device_with_name(view, port, index, interface) if nameless is None else ""
+    if nameless is not None or other:
+        out.problems.append(nameless or rdma_name_taken(key, interface.rdma_name or "", other))
+        return
     spec = view.policies[policy].spec
     roce_mtu = spec.roce.mtu if spec.roce is not None and mode.desired is LinkMode.ROCE else None
     out.attach.append(
@@ -224,9 +235,22 @@ def _not_running(decided: Decided, target: Target, interface: Interface, out: Lo
             severity="waiting",
             code="container-unknown" if unknown else "container-not-running",
             subject=subject,
-            text=f"container state cannot be read{detail}" if unknown else "container does not run",
+            text=f"container state cannot be read{detail}" if unknown else f"container does not run{detail}",
             next_step="Look at the container's runtime." if unknown else "It gets its interfaces when it starts.",
         )
+    )
+
+
+def _renamed(record: Attachment, pid: int) -> Problem:
+    """podman rename changes the name of a container that works: no reason to take its interface away."""
+    return Problem(
+        severity="waiting",
+        code="container-renamed",
+        subject=f"target {record.target}",
+        text=f"there is no container of this name now, but the one that has {record.interface} lives on (pid "
+        f"{pid}): renamed, or its namespace is shared.",
+        next_step=f"It keeps the interface until another one of this name runs, or until: linkwright detach "
+        f"{record.target}",
     )
 
 

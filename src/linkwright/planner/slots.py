@@ -15,6 +15,7 @@ from ..model.records import Attachment, AttachmentState
 from ..model.values import PortId, port_label
 from .matching import Matching
 from .modes import PortMode
+from .names import conflicts
 from .view import Key, View
 
 TOTAL_VFS_LIMIT = 65535
@@ -23,16 +24,18 @@ TOTAL_VFS_LIMIT = 65535
 
 @dataclass
 class Placement:
-    """``port_of``: interface → its port. ``staying``: interfaces whose present function is left as it is."""
+    """``port_of``: interface → its port. ``staying``: interfaces whose present function is left as it is.
+    ``nameless``: interfaces that cannot have the name they ask for, so they are given nothing new."""
 
     port_of: dict[Key, PortId] = field(default_factory=dict)
     staying: dict[Key, Attachment] = field(default_factory=dict)
+    nameless: dict[Key, Problem] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
 
 def place(view: View, matching: Matching, modes: dict[PortId, PortMode]) -> Placement:
     """Choose a port for every declared interface whose policy is here."""
-    out = Placement()
+    out = Placement(nameless=conflicts(view))
     new: list[tuple[Target, Interface]] = []
     for key, (target, interface) in view.declared().items():
         record = view.records.get(key)
@@ -41,7 +44,10 @@ def place(view: View, matching: Matching, modes: dict[PortId, PortMode]) -> Plac
             if record is not None:
                 out.staying[key] = record
         elif record is None:
-            new.append((target, interface))
+            if key in out.nameless:
+                out.problems.append(out.nameless[key])
+            else:
+                new.append((target, interface))
         elif _stays(view, matching, target, record):
             out.staying[key] = record
             out.problems += _staying_problem(view, matching, record)

@@ -59,12 +59,19 @@ class View:
         at_home = function is not None and function.netdev is not None
         return self.live(record) and not at_home
 
+    def pid_inside(self, record: Attachment) -> int | None:
+        """A process in the namespace that has the function; None when there is none that we can see."""
+        function = self.function(record.port, record.vf_index) if self.held(record) else None
+        holders = function.holders if function is not None else ()
+        return next((h.pid for h in holders if h.ours and h.target == record.target and h.pid is not None), None)
+
     def users_on(self, port: str) -> list[Attachment]:
         return [r for r in self.records.values() if r.port == port and self.live(r)]
 
     def interrupted(self, record: Attachment) -> tuple[str, ...]:
         """Whom it interrupts to take this interface away: nobody when nothing of the target runs."""
-        running = self.state(record.target).state in ("running", "unknown")
+        state = self.state(record.target).state
+        running = state in ("running", "unknown") or (state == "absent" and self.pid_inside(record) is not None)
         return (record.target,) if running and self.held(record) else ()
 
     def function(self, port: str, vf_index: int | None) -> Function | None:
