@@ -53,7 +53,7 @@ class Look:
         self.links, self.rdma = Links(transport), Rdma(transport)
 
     def state(self, agent: Agent) -> dict[str, Any]:
-        """A flat dictionary, comparable between runs: what differs by chance (indexes, queue pairs) is left out."""
+        """A flat dictionary, comparable between runs: without what differs by chance (indexes, queue pairs)."""
         seen: dict[str, Any] = {}
         places = {"host": int(self.host.status()["init_pid"])} | containers(self.names)
         for place, pid in places.items():

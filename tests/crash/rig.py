@@ -65,9 +65,9 @@ class Run:
         return bool(self.at) and len(self.points) < max(self.at)
 
     def title(self) -> str:
+        names = dict(enumerate(self.points, 1))
         cuts = [
-            f"{'power loss' if how != 'kill' else how} at {n} ({self.points[n - 1] if n <= len(self.points) else '-'})"
-            for n, how in self.at.items()
+            f"{how if how == 'kill' else 'power loss'} at {n} ({names.get(n, '-')})" for n, how in self.at.items()
         ]
         return f"{self.operation}: " + (", ".join(cuts) or "undisturbed")
 

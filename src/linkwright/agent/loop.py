@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import time
 
+from ..kernel import boot
 from ..model.errors import LinkwrightError
 from ..model.plan import Plan, Question
 from ..model.records import AttachmentState, Phase
 from ..planner import plan
+from ..targets.recovery import recover
 from .engine import Engine
 from .executor import Executor
 from .hands import Hands
@@ -33,6 +35,7 @@ class Loop:
         self._hands = hands
         self._engine = Engine(world, hands)
         self._executor = Executor(world, hands, self._engine)
+        self._recovered = False
 
     def run(self) -> None:
         reasons: set[str] = set()
@@ -50,6 +53,10 @@ class Loop:
 
     def settle(self) -> None:
         """Passes until one changes nothing."""
+        if not self._recovered:
+            for said in recover(self._world.store, boot.boot_id(self._world.system)):
+                log.info("recovered: %s", said)
+            self._recovered = True
         for _ in range(MOST_PASSES):
             if self._world.wakeups.stopping:
                 return

@@ -222,6 +222,10 @@ class Store:
         """What a recovery has to finish or undo, oldest first."""
         return open_operations(self._db)
 
+    def close_operation(self, identity: int) -> None:
+        """A recovery found that nothing is left of it."""
+        self._db.write("DELETE FROM operations WHERE id=?", identity)
+
     # -- within
 
     def _documents(self, table: str, kind: type[_D]) -> tuple[_D, ...]:

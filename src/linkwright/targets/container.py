@@ -24,6 +24,7 @@ from . import checks
 from .aspects import Wish
 from .context import Context
 from .order import PfMtu, order_in, order_out
+from .recovery import slot_only
 from .scene import Namespace, Scene, host_fd, pinned, pinned_again
 from .steps import Runner, Step, joined
 
@@ -144,20 +145,20 @@ def detach(ctx: Context, attachment: Attachment) -> Attachment:
     """
     current = ctx.store.attachment(attachment.target, attachment.interface)
     if current is None:
-        return _slot_only(attachment)
+        return slot_only(attachment)
     if (current.function, current.netns_inode) != (attachment.function, attachment.netns_inode):
         return current
     if current.before is None or current.function is None:
         return (
-            current if current.state is AttachmentState.ASSIGNED else ctx.store.put_attachment(_slot_only(current))
+            current if current.state is AttachmentState.ASSIGNED else ctx.store.put_attachment(slot_only(current))
         )
     if current.boot_id != ctx.boot_id:  # a restart has undone it all
-        return ctx.store.put_attachment(_slot_only(current))
+        return ctx.store.put_attachment(slot_only(current))
     with host_fd(ctx) as home, pinned_again(ctx, current.netns_path, current.netns_inode) as namespace:
         scene = Scene(ctx, current.function, home, namespace)
         operation = _intend(ctx, "detach", current, AttachmentState.DETACHING)
         if not scene.exists and scene.netdev() is None:
-            return _end(ctx, operation, _slot_only(current))
+            return _end(ctx, operation, slot_only(current))
         wish = Wish(name=current.interface, alias=alias_of(current.target, current.interface))
         return _release(ctx, _runner(ctx, operation, current), operation, scene, wish, current)
 
@@ -182,7 +183,7 @@ def _release(
         return _end(
             ctx, operation, replace(current, state=AttachmentState.QUARANTINED, reason=joined(problems))
         )  # fmt: skip
-    return _end(ctx, operation, replace(_slot_only(current), reason=reason))
+    return _end(ctx, operation, slot_only(current, reason=reason))
 
 
 def _left_behind(steps: Sequence[Step], current: Attachment) -> list[LinkwrightError]:
@@ -233,17 +234,5 @@ def _stored(ctx: Context, attachment: Attachment) -> Attachment:
     """The stored record; values from before a restart are void, since the restart undid what they speak of."""
     current = ctx.store.attachment(attachment.target, attachment.interface) or attachment
     if current.before is not None and current.boot_id != ctx.boot_id:
-        return ctx.store.put_attachment(_slot_only(current))
+        return ctx.store.put_attachment(slot_only(current))
     return current
-
-
-def _slot_only(attachment: Attachment) -> Attachment:
-    return replace(
-        attachment,
-        state=AttachmentState.ASSIGNED,
-        netns_inode=None,
-        netns_path=None,
-        before=None,
-        rdma_moved=False,
-        reason="",
-    )
