@@ -157,13 +157,18 @@ class Watcher:
 
     def watch(self, inode: int, when_gone: Callable[[], None]) -> None:
         """Call ``when_gone`` once, in the thread, after the last user of the namespace is gone."""
-        self.soon(lambda: self._watched.setdefault(inode, _Watched(when_gone)) and None)
+
+        def body() -> None:
+            self._watched.setdefault(inode, _Watched(when_gone))
+
+        self.soon(body)
 
     def forget(self, inode: int) -> None:
         def body() -> None:
             watched = self._watched.pop(inode, None)
-            for pid in list(watched.users) if watched else ():
-                self._drop(watched, pid)
+            if watched is not None:
+                for pid in list(watched.users):
+                    self._drop(watched, pid)
 
         self.soon(body)
 
