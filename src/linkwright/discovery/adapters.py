@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from linkwright.kernel.netlink.constants import ARPHRD_ETHER, ARPHRD_INFINIBAND
 from linkwright.model.documents import HostConfig
@@ -86,6 +86,29 @@ def _adapter(key: str, pfs: list[RawFunction], recorded: Iterable[str]) -> RawAd
         first.setdefault(number, identity)
     is_guid = len(key.split(":")) == 8
     return RawAdapter(id=key if is_guid else pfs[0].address, ports=tuple(ports))
+
+
+def one_port(adapter: RawAdapter) -> RawAdapter:
+    """A card that has one physical port, by its own description: its PFs are the connectors of that port.
+
+    In RoCE mode their drivers name the same port (``group`` sees it); IPoIB netdevs name none.
+    """
+    slots = {_slot(port.pf.address) for port in adapter.ports}
+    if len(adapter.ports) < 2 or len(slots) < len(adapter.ports):
+        return adapter
+    first = port_id(adapter.first.address, 1)
+    ports = [
+        RawPort(port_id(port.pf.address, 1), 1, port.pf, first if number else None)
+        for number, port in enumerate(adapter.ports)
+    ]
+    return replace(adapter, ports=tuple(ports))
+
+
+def merged(adapter: RawAdapter, bond: str | None) -> str:
+    """What makes one RDMA device of the ports of a card: a bond over their netdevs, or, by its name, the device
+    that mlx5 makes then (``mlx5_bond_0``, drivers/infiniband/hw/mlx5/main.c). Empty: they are apart."""
+    devices = [port.pf.rdma.name for port in adapter.ports if port.pf.rdma is not None]
+    return bond or next((name for name in devices if re.fullmatch(r"mlx5_bond_\d+", name)), "")
 
 
 def _free(position: int, told: dict[PciAddress, int], pf: RawFunction) -> int:

@@ -31,9 +31,12 @@ _FAMILIES = {
     "101f": "ConnectX-6 Lx",
     "1021": "ConnectX-7",
     "1023": "ConnectX-8",
+    "a2d2": "BlueField",
     "a2d6": "BlueField-2",
     "a2dc": "BlueField-3",
 }
+_BLUEFIELDS = ("a2d2", "a2d6", "a2dc")
+_ROCE_DISABLE = 1  # ROCE_CONTROL: DEVICE_DEFAULT 0, ROCE_DISABLE 1, ROCE_ENABLE 2
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,26 @@ class Card:
     def setting(self, name: str) -> Reading:
         """A parameter in its columns; all unknown when it was not read."""
         return (self.reading.params.get(name) if self.reading else None) or Reading()
+
+    @property
+    def dpu(self) -> bool | None:
+        """Is it a BlueField whose own processors run it (DPU mode)? None: no BlueField, or it does not tell."""
+        model, engine = self.setting("INTERNAL_CPU_MODEL"), self.setting("INTERNAL_CPU_OFFLOAD_ENGINE")
+        embedded, offload = base.number(model.current), base.number(engine.current)
+        if embedded is None:
+            return None
+        return embedded == 1 and offload in (None, 0)
+
+    @property
+    def roce_off(self) -> bool | None:
+        control = base.number(self.setting("ROCE_CONTROL").current)
+        return None if control is None else control == _ROCE_DISABLE
+
+    @property
+    def single_port(self) -> bool:
+        """Does the card's own description speak of one port? Then several PFs are connectors of it."""
+        words = f"{self.vpd.name or ''} {self.reading.description if self.reading else ''}".lower()
+        return bool(re.search(r"single[- ]port", words))
 
     def identity(self, adapter: RawAdapter) -> Identity:
         """Who the card is, from whatever can be read of it."""
@@ -92,8 +115,13 @@ def _read(adapter: RawAdapter, firmware: FirmwareDriver) -> Card:
     pf = adapter.first.address
     names = [base.link_type_name(n) for n in sorted({port.number for port in adapter.ports})]
     data = vpd.read(f"{adapter.first.path}/vpd")
+    names += ["SRIOV_EN", "NUM_OF_VFS"]
+    if adapter.first.device in _BLUEFIELDS:
+        names += ["INTERNAL_CPU_MODEL", "INTERNAL_CPU_OFFLOAD_ENGINE"]
+    if any(port.pf.net and port.pf.rdma is None for port in adapter.ports):
+        names.append("ROCE_CONTROL")  # is it without RDMA because the firmware was told so?
     try:
-        reading = firmware.query(pf, [*names, "SRIOV_EN", "NUM_OF_VFS"])
+        reading = firmware.query(pf, names)
     except Exception as problem:  # interlock rule 7: a card, or a fault of ours with its output, stops no other
         return Card(vpd=data, faults=(_words(problem),))
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from linkwright.kernel import sysfs
@@ -17,24 +18,34 @@ from linkwright.kernel.netlink import constants
 from linkwright.kernel.system import System
 from linkwright.model.inventory import Holder, Netdev
 
+from . import listeners
+from .listeners import Listeners
+
 _IFF_UP = 1
 
 
 @dataclass(frozen=True)
 class HostNetdevs:
-    """``links`` by name. ``notes``: what could not be asked."""
+    """``links`` by name. ``listening``: servers on single addresses. ``notes``: what could not be asked."""
 
     links: dict[str, Netdev] = field(default_factory=dict)
     uppers: dict[str, tuple[str, ...]] = field(default_factory=dict)  # "bond0 (bond)"
+    listening: Listeners | None = None
     notes: tuple[str, ...] = ()
 
     def holders(self, name: str) -> tuple[Holder, ...]:
-        """What the host itself does with a link. Only link-local addresses: nothing."""
+        """What the host itself does with a link. Only link-local addresses on which nobody listens: nothing."""
         found = [Holder(kind="upper", detail=upper) for upper in self.uppers.get(name, ())]
         netdev = self.links.get(name)
         if netdev is None:
             return tuple(found)
-        addresses = [a.partition("/")[0] for a in netdev.addresses if not _link_local(a)]
+        addresses = []
+        for address in netdev.addresses:
+            server = self.listening.on(address.partition("/")[0]) if self.listening is not None else ""
+            if server:
+                addresses.append(f"{address.partition('/')[0]} ({server})")
+            elif not _link_local(address):
+                addresses.append(address.partition("/")[0])
         routes = ["default route" if r == "default" else f"route to {r}" for r in netdev.routes]
         if routes:
             found.append(Holder(kind="route", detail=", ".join([*routes, *addresses])))
@@ -42,13 +53,22 @@ class HostNetdevs:
             found.append(Holder(kind="address", detail=", ".join(addresses)))
         return tuple(found)
 
+    def bond_of(self, names: Iterable[str]) -> str | None:
+        """The bond that two or more of these Ethernet links are in."""
+        bonds: list[str] = []
+        for name in names:
+            netdev = self.links.get(name)
+            if netdev is not None and netdev.link_type == constants.ARPHRD_ETHER and netdev.upper is not None:
+                bonds += [netdev.upper] * (f"{netdev.upper} (bond)" in self.uppers.get(name, ()))
+        return next((bond for bond in bonds if bonds.count(bond) > 1), None)
+
 
 def read(system: System) -> HostNetdevs:
     if system.captured:
         return _from_files(system)
     links = Links(system.netlink)
     try:
-        return _from_kernel(links)
+        return replace(_from_kernel(links), listening=listeners.read(system.proc))
     except OSError as problem:
         note = f"the kernel did not tell links, addresses and routes: {problem.strerror or problem}"
         return replace(_from_files(system), notes=(note,))

@@ -39,11 +39,12 @@ def observe(
     current = [record for record in attachments if record.boot_id in (None, boot_id)]
     found = adapters.group(functions.scan(system), {record.port: record.adapter for record in current})
     host_netdevs = netdevs.read(system)
+    asked = firmware if with_firmware else None
+    read = cards.read_all(found, asked)
+    found = [adapters.one_port(a) if c.single_port else a for a, c in zip(found, read, strict=True)]
     everything = [f for adapter in found for port in adapter.ports for f in port.pf.all]
     records = _records(found, current)
     held = holders.find(system, everything, host_netdevs, records)
-    asked = firmware if with_firmware else None
-    read = cards.read_all(found, asked)
     rdma_netns, notes = _rdma_netns(system)
     return Inventory(
         host=boot.host_name(system),
@@ -80,6 +81,7 @@ def _rdma_netns(system: System) -> tuple[str | None, tuple[str, ...]]:
 
 def _adapter(adapter: RawAdapter, card: Card, host: HostConfig, netdevs: HostNetdevs, held: Held) -> Adapter:
     sriov, vfs = card.setting("SRIOV_EN"), card.setting("NUM_OF_VFS")
+    bond = netdevs.bond_of(name for port in adapter.ports for name in port.pf.net or ())
     return Adapter(
         id=adapter.id,
         identity=card.identity(adapter),
@@ -89,6 +91,9 @@ def _adapter(adapter: RawAdapter, card: Card, host: HostConfig, netdevs: HostNet
         num_vfs_next=number(vfs.next),
         num_vfs_current=number(vfs.current),
         uptime_s=card.uptime_s,
+        dpu=card.dpu,
+        roce_off=card.roce_off,
+        merged=adapters.merged(adapter, bond),
         faults=card.faults,
     )
 
