@@ -38,7 +38,7 @@ def test_the_whole_change_in_order_with_reasons_and_one_yes():
     ]  # fmt: skip
     write, first, _, restart, verify, _, back, _ = made.steps
     assert write.command == ("mstconfig", "-y", "-d", "0000:3b:00.0", "set", "LINK_TYPE_P1=1")
-    assert write.settings == (Setting(pf=f"{CARD}.0", name="LINK_TYPE_P1", value="1", before="2"),)
+    assert write.settings == (Setting(pf=f"{CARD}.0", name="LINK_TYPE_P1", value="1", before="2", current="2"),)
     assert write.reason == "policy training, generation 1"
     assert (first.target, first.forget, first.reason) == (
         "a", False, "the restart takes it; its slot is kept"

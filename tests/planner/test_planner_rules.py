@@ -25,7 +25,7 @@ from questions import (
     target,
 )
 
-from linkwright.model.documents import Activation, Allow, Window
+from linkwright.model.documents import Allow
 from linkwright.model.inventory import Holder
 from linkwright.model.plan import Attach, Detach, RestartHost, Verify, WriteFirmware
 from linkwright.model.records import ModeChange, Phase, Setting
@@ -205,30 +205,6 @@ def test_frozen():
     said = problem(made, "frozen")
     assert said.text == "frozen by root: maintenance; 8 steps wait."
     assert said.next_step == "When it may go on: linkwright unfreeze"
-
-
-@pytest.mark.parametrize(
-    ("activation", "named"),
-    [
-        (Activation(approval="Auto", method="External"), "method External"),
-        (Activation(approval="Auto", windows=(Window(schedule="0 2 * * 6", duration="4h"),)), "windows"),
-    ],
-    ids=["external", "windows"],
-)
-def test_a_way_of_activation_that_is_not_carried_out_yet_waits_for_a_person(activation, named):
-    made = plan(question(adapter(port(1)), policies=(policy(activation=activation),)))
-    assert made.approvals
-    assert problem(made, "restart-only").text == (
-        f"{named}: not carried out yet; the mode changes by a restart of the host, and only after a person's yes."
-    )
-
-
-def test_drain_wait_interrupts_nobody():
-    waits = policy(activation=Activation(approval="Auto", drain="Wait"))
-    asked = in_use() | {"policies": (waits,)}
-    made = plan(question(adapter(busy_port()), **asked))
-    assert not made.steps
-    assert problem(made, "drain-waits").text == "drain: Wait: the change begins when a, b have ended."
 
 
 def test_a_group_in_two_modes_is_refused_with_its_members():

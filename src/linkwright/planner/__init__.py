@@ -10,7 +10,8 @@
     attach      steps that need no restart                                     rule 2
     modechange  what the firmware must be told, and whether it may be          rules 2, 3
     groups      targets that talk to each other change together                rule 8
-    restart     the steps through one restart of the host                      rules 2, 3
+    activation  restart, reset or somebody else's restart; windows             rules 2, 3
+    restart     the steps through one restart of the host, or through resets   rules 2, 3
     gates       what host.yaml and a freeze hold back                          rule 4
 
 The same question gives the same plan, in whatever order its parts come.
@@ -24,13 +25,14 @@ import msgspec
 
 from ..model.plan import Plan, Problem, Question, Step
 from ..model.records import Attachment
+from .activation import forbidden_by_use
 from .attach import local_steps
 from .decided import Decided, decide
 from .gates import hold_back
 from .groups import Group, disagreements, groups, held_with
-from .modechange import Draft, drafts, forbidden, method_note
+from .modechange import Draft, drafts, forbidden
 from .reshape import Local
-from .restart import through_restart, writes
+from .restart import activations, writes
 from .view import view
 
 __all__ = ["plan"]
@@ -47,9 +49,9 @@ def plan(question: Question) -> Plan:
     put_back = [s for d in wanted for s in d.put_back]
     found = groups(decided)
     allowed, why_not = _may_begin(decided, [d for d in wanted if d.settings], found)
-    restart = through_restart(decided, local, allowed, found, _local_only)
-    held = hold_back(decided, local, restart, writes(put_back, PUT_BACK, needs=None))
-    said = (*decided.problems, *local.problems, *problems, *why_not, *restart.problems, *held.problems)
+    activated = activations(decided, local, allowed, found, _local_only)
+    held = hold_back(decided, local, activated.parts, writes(put_back, PUT_BACK, needs=None))
+    said = (*decided.problems, *local.problems, *problems, *why_not, *activated.problems, *held.problems)
     return Plan(
         steps=held.steps,
         decisions=decided.decisions(),
@@ -68,7 +70,7 @@ def _may_begin(decided: Decided, wanted: list[Draft], found: list[Group]) -> tup
     blocked, problems = disagreements(decided, found)
     stopped: dict[str, Problem] = {}
     for draft in wanted:
-        why = forbidden(decided, draft)
+        why = forbidden(decided, draft) or forbidden_by_use(decided, draft)
         if why is not None:
             stopped[draft.policy] = why
     allowed: list[Draft] = []
@@ -81,8 +83,6 @@ def _may_begin(decided: Decided, wanted: list[Draft], found: list[Group]) -> tup
             problems.append(held)
         elif draft.policy not in blocked:
             allowed.append(draft)
-        note = method_note(draft.policy, decided.view.policies[draft.policy].spec)
-        problems += [note] if note is not None else []
     return allowed, problems
 
 

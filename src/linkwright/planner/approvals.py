@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from ..model.documents import Activation
 from ..model.plan import Approval
 from ..model.records import ModeChange
 from ..model.values import port_label
 
 
 def change_key(change: ModeChange) -> str:
-    """``change:<policy>:<generation>:<mode>:<hash of the interrupted targets>``; pure in the change's fields."""
+    """``change:<policy>:<generation>:<mode>:<hash of whom it may interrupt>``; pure in the change's fields. A
+    reset has a key of its own, since it also names whom the restart after a failed one would interrupt."""
     names = "\n".join(sorted(change.targets))
+    if change.method == "FirmwareReset":
+        names += "\nreset, else:\n" + "\n".join(change.also_interrupts)
     digest = hashlib.sha256(names.encode()).hexdigest()[:12] if names else "none"
     return f"change:{change.policy}:{change.generation}:{change.wanted.value}:{digest}"
 
@@ -22,14 +26,29 @@ def convert_key(port: str, form: str, targets: Iterable[str]) -> str:
     return f"convert:{port}:{form}:{','.join(sorted(targets))}"
 
 
-def change_approval(change: ModeChange, what: str, beside: Iterable[str]) -> Approval:
+def change_approval(
+    change: ModeChange, what: str, beside: Iterable[str], activation: Activation
+) -> Approval:
     """``what``: the change in words. ``beside``: what else stops with the host (its own traffic), named."""
-    text = f"restart this host for {what} (policy {change.policy}, generation {change.generation})"
-    text += f"; interrupts {', '.join(change.targets)}" if change.targets else "; no target is attached"
+    of = f"for {what} (policy {change.policy}, generation {change.generation})"
+    if change.method == "External":
+        return Approval(key=change_key(change), text=f"write the next boot {of}; nobody is interrupted by us")
+    cards = sorted({s.pf for s in change.settings})
+    text = f"restart this host {of}" if change.method == "Reboot" else f"reset the card of {', '.join(cards)} {of}"
+    if activation.drain == "Wait":
+        text += "; waits until nobody holds a function"
+    else:
+        text += f"; interrupts {', '.join(change.targets)}" if change.targets else "; no target is attached"
+    if change.method == "FirmwareReset" and activation.method == "Auto" and activation.drain == "Detach":
+        also = f", which also interrupts {', '.join(change.also_interrupts)}" if change.also_interrupts else ""
+        text += f"; if the reset fails, restart this host{also}"
+    if activation.on_failure == "Rollback":
+        text += "; if it fails, once back again the same way"
     others = ", ".join(beside)
     if others:
         text += f"; this host's own traffic stops meanwhile: {others}"
-    return Approval(key=change_key(change), text=text, interrupts=change.targets, restarts=True)
+    restarts = change.method == "Reboot"
+    return Approval(key=change_key(change), text=text, interrupts=change.targets, restarts=restarts)
 
 
 def convert_approval(key: str, port: str, before: int, count: int, targets: tuple[str, ...]) -> Approval:

@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..model.plan import Approval, Attach, Detach, Problem, RestartHost, SetVfs, Step, WriteFirmware
+from ..model.plan import (
+    Approval,
+    Attach,
+    Detach,
+    Problem,
+    ResetAdapter,
+    RestartHost,
+    SetVfs,
+    Step,
+    WriteFirmware,
+)
 from ..model.records import ModeChange
 from .decided import Decided
 from .reshape import Local
-from .restart import Restart
+from .restart import Part
 
 HOST_FILE = "/etc/linkwright/host.yaml"
 
@@ -27,18 +37,19 @@ class Held:
     problems: list[Problem] = field(default_factory=list)
 
 
-def hold_back(decided: Decided, local: Local, restart: Restart, put_back: Sequence[Step]) -> Held:
+def hold_back(decided: Decided, local: Local, activated: Sequence[Part], put_back: Sequence[Step]) -> Held:
     """Join the parts in order, and take out what may not be done. A change is done whole or not at all."""
     allow = decided.view.host.allow
     out, frozen = Held(), decided.view.question.desired.frozen_by
-    needed = _needed_for(restart.steps)
-    now = restart.now and all(getattr(allow, name) for name in needed)
-    # Before a restart that is agreed nothing is given: it would be taken away again at once.
+    needs_of = [_needed_for(part.steps) for part in activated]
+    may = [not frozen and all(getattr(allow, name) for name in needs) for needs in needs_of]
+    now = any(part.now and ok for part, ok in zip(activated, may, strict=True))
+    # Before an activation that is agreed nothing is given: it would be taken away again at once.
     taken = [s for s in local.detach if s.forget and s.needs is None] if now else list(local.steps)
     parts: list[tuple[list[Step], list[str]]] = [
         (list(put_back), ["firmware"]),
         (list(taken), ["functions"]),
-        (list(restart.steps), needed),
+        *((list(part.steps), needs) for part, needs in zip(activated, needs_of, strict=True)),
     ]
     steps: list[Step] = []
     withheld: list[Step] = []
@@ -52,10 +63,10 @@ def hold_back(decided: Decided, local: Local, restart: Restart, put_back: Sequen
         else:
             steps += part
     out.steps, out.withheld = tuple(steps), tuple(withheld)
-    changed = any(isinstance(s, RestartHost) for s in steps)
-    out.changes = tuple(restart.changes) if changed else ()
+    passed = [part for part, ok in zip(activated, may, strict=True) if ok]
+    out.changes = tuple(change for part in passed for change in part.changes)
     if not frozen:
-        out.approvals = tuple(restart.approvals) if changed else ()
+        out.approvals = tuple(approval for part in passed for approval in part.approvals)
         if allow.functions and not now:
             out.approvals = (*local.approvals, *out.approvals)
     out.problems += [_not_allowed(decided, name, found) for name, found in sorted(missing.items()) if found]
@@ -68,11 +79,18 @@ def _needed_for(steps: Sequence[Step]) -> list[str]:
     """A change takes interfaces and gives them back, so it needs ``functions`` as well when there are any."""
     firmware = ["firmware"] if any(isinstance(s, WriteFirmware) for s in steps) else []
     functions = ["functions"] if any(isinstance(s, Detach | SetVfs | Attach) for s in steps) else []
-    return [*firmware, *functions, "restart"]
+    reset = ["reset"] if any(isinstance(s, ResetAdapter) for s in steps) else []
+    restart = ["restart"] if any(isinstance(s, RestartHost) for s in steps) else []
+    return [*firmware, *functions, *reset, *restart]
 
 
 def _those(steps: Sequence[Step], name: str) -> list[Step]:
-    kinds = {"firmware": ("write",), "restart": ("restart",), "functions": ("vfs", "attach", "detach")}
+    kinds = {
+        "firmware": ("write",),
+        "functions": ("vfs", "attach", "detach"),
+        "reset": ("reset",),
+        "restart": ("restart",),
+    }
     return [s for s in steps if s.__struct_config__.tag in kinds[name]]
 
 

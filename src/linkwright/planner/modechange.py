@@ -15,7 +15,6 @@ from ..model.plan import Problem
 from ..model.records import ModeChange, Phase, Setting
 from ..model.values import LinkMode, PciAddress, PortId, port_label
 from .decided import Decided, moving
-from .view import strangers
 
 
 @dataclass
@@ -43,6 +42,9 @@ def drafts(decided: Decided) -> tuple[list[Draft], list[Problem]]:
             if port not in decided.in_change:
                 _mode(decided, port, draft)
                 _vf_settings(decided, port, draft, problems)
+        last = decided.view.changes.get(policy)
+        if last is not None and decided.view.wanted_mode(policy) == last.returned_to:
+            problems.append(_rolled_back(last))
         if draft.settings or draft.put_back:
             out.append(draft)
     return out, problems
@@ -66,6 +68,7 @@ def _mode(decided: Decided, port_id: PortId, draft: Draft) -> None:
         name=link_type_name(port.number),
         value=link_type_of(mode.desired),
         before=link_type_of(port.next_mode) if port.next_mode is not None else None,
+        current=link_type_of(port.current_mode) if port.current_mode is not None else None,
     )
     if mode.activate:
         draft.ports.append(port_id)
@@ -89,10 +92,11 @@ def _vf_settings(decided: Decided, port_id: PortId, draft: Draft, problems: list
     settings: list[Setting] = []
     if adapter.sriov_enabled_current is False:
         before = None if adapter.sriov_enabled_next is None else str(int(adapter.sriov_enabled_next))
-        settings.append(Setting(pf=pf, name="SRIOV_EN", value="1", before=before))
+        settings.append(Setting(pf=pf, name="SRIOV_EN", value="1", before=before, current="0"))
     if adapter.num_vfs_current < needed:
         value, before = str(max(needed, adapter.num_vfs_next)), str(adapter.num_vfs_next)
-        settings.append(Setting(pf=pf, name="NUM_OF_VFS", value=value, before=before))
+        current = str(adapter.num_vfs_current)
+        settings.append(Setting(pf=pf, name="NUM_OF_VFS", value=value, before=before, current=current))
     if not settings:
         problems.append(
             Problem(
@@ -123,7 +127,7 @@ def _cannot_have(policy: str, port: PortId, count: int, has: int, adapter: Adapt
 
 
 def forbidden(decided: Decided, draft: Draft) -> Problem | None:
-    """Why this change may not begin: interlock rule 3 (one activation), rule 2 (holders), a change under way."""
+    """Why this change may not begin: interlock rule 3 (one activation), a change under way."""
     view = decided.view
     spec, generation = view.policies[draft.policy].spec, view.generation(draft.policy)
     other = next((c for c in view.changes.values() if moving(c)), None)
@@ -154,7 +158,7 @@ def forbidden(decided: Decided, draft: Draft) -> Problem | None:
                 "somebody else changed it.",
                 f'Find out who; then: linkwright retry {draft.policy} --reason "…"',
             )
-    return held_on_host(decided, draft.policy)
+    return None
 
 
 def _activated(decided: Decided, draft: Draft, last: ModeChange) -> str:
@@ -164,22 +168,10 @@ def _activated(decided: Decided, draft: Draft, last: ModeChange) -> str:
     return next((s.name for s in draft.settings if (card.get(s.pf, s.pf), s.name, s.value) in done), "")
 
 
-def held_on_host(decided: Decided, policy: str) -> Problem | None:
-    """Interlock rule 2: a restart's scope is the host, so nobody else may hold any function of it."""
-    every = sorted((p for a in decided.view.question.inventory.adapters for p in a.ports), key=lambda p: p.id)
-    held = ((port, holder) for port in every for holder in strangers(port))
-    port, holder = next(held, (None, None))
-    if port is None or holder is None:
-        return None
-    return Problem(
-        severity="refused",
-        code="function-in-use",
-        rule=2,
-        subject=f"policy {policy}",
-        text=f"this host cannot restart: {holder.detail} uses a function of {port_label(port.id)}.",
-        holder=holder.detail,
-        next_step="Stop it or detach it first.",
-    )
+def _rolled_back(last: ModeChange) -> Problem:
+    """Targets have their functions in the old mode; the policy's own mode is tried again only on a retry."""
+    text = f"generation {last.generation} to {last.wanted.value} failed: {last.detail}"
+    return _waits(last.policy, last.reason_code, text, last.next_step)
 
 
 def _waits(policy: str, code: str, text: str, next_step: str) -> Problem:
@@ -188,32 +180,9 @@ def _waits(policy: str, code: str, text: str, next_step: str) -> Problem:
     )
 
 
-def method_note(policy: str, spec: LinkPolicySpec) -> Problem | None:
-    """Activation by anything but a restart of the host is not carried out by this version; say what is done."""
-    activation = spec.activation
-    named = []
-    if activation.method in ("FirmwareReset", "External"):
-        named.append(f"method {activation.method}")
-    if activation.windows:
-        named.append("windows")
-    if activation.on_failure == "Rollback":
-        named.append("onFailure: Rollback")
-    if not named:
-        return None
-    return Problem(
-        severity="note",
-        code="restart-only",
-        subject=f"policy {policy}",
-        text=f"{' and '.join(named)}: not carried out yet; the mode changes by a restart of the host, and only "
-        "after a person's yes.",
-        next_step=f"Say yes when it suits: linkwright approve {policy}",
-    )
-
-
 def asks_person(spec: LinkPolicySpec) -> bool:
-    """Does the change need a yes? Also when the policy names a time or a way of restarting that is not ours."""
-    activation = spec.activation
-    return activation.approval == "Manual" or activation.method == "External" or bool(activation.windows)
+    """Does the change need a yes?"""
+    return spec.activation.approval == "Manual"
 
 
 def in_words(decided: Decided, draft: Draft) -> str:

@@ -33,7 +33,7 @@ def assess(view: View, matching: Matching) -> dict[PortId, PortMode]:
     """One verdict for every port that belongs to a policy."""
     out: dict[PortId, PortMode] = {}
     for port, policy in matching.policy_of.items():
-        desired, adapter = view.policies[policy].spec.link_mode, view.adapters[port]
+        desired, adapter = view.wanted_mode(policy), view.adapters[port]
         mode = _assess(view.ports[port], policy, desired, adapter.faults)
         if mode.activate and adapter.dpu:
             mode = _dpu(view.ports[port], policy, desired)

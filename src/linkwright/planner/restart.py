@@ -1,7 +1,10 @@
-"""The part of a plan that goes through a restart of the host: one for all its NICs (interlock rules 2, 3).
+"""The parts of a plan that activate what was written: one restart of the host for all its NICs, or resets of
+single adapters, or nothing of ours where somebody else restarts (interlock rules 2, 3).
 
-Order: every write, then every take-back (a restart interrupts every attachment of the host, on whatever card),
-ONE restart, the verification of each port, VF counts, and every interface given back on its old slot.
+Order: every write, then every take-back in the scope (a restart interrupts every attachment of the host, on
+whatever card), ONE restart, the verification of each port, VF counts, every interface given back on its old slot.
+A step that may not be taken yet names what it waits for in ``needs``: a yes, a window (``window:POLICY``) or the
+end of those who hold functions (``drain:POLICY``).
 """
 
 from __future__ import annotations
@@ -12,89 +15,160 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..firmware import commands
-from ..model.inventory import Adapter, Holder, Port
-from ..model.plan import Approval, Attach, Detach, Problem, Question, RestartHost, Step, Verify, WriteFirmware
-from ..model.records import AttachmentState, ModeChange, Setting
-from ..model.values import LinkMode, PciAddress, port_label
+from ..model.plan import (
+    Approval,
+    Attach,
+    Detach,
+    Problem,
+    Question,
+    ResetAdapter,
+    RestartHost,
+    SetVfs,
+    Step,
+    Verify,
+    WriteFirmware,
+)
+from ..model.records import ModeChange, Setting
+from ..model.values import PciAddress, PortId, port_label
+from .activation import Way, adapters_of, closed, external_note, ports_of, waits_for_holders, way_of
+from .afterwards import comes_back
 from .approvals import change_approval, change_key
 from .decided import Decided
 from .groups import Group, bound_to
-from .modechange import Draft, asks_person, in_words
+from .modechange import Draft, asks_person, in_words, writer
 from .reshape import Local
 from .view import host_own
 
 
 @dataclass
-class Restart:
-    """``now``: a change is agreed, so the restart is what this plan does next."""
+class Part:
+    """What is activated in one way. ``now``: a change of it is agreed and interrupts, so it is what comes next."""
 
     steps: list[Step] = field(default_factory=list)
     changes: list[ModeChange] = field(default_factory=list)
     approvals: list[Approval] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
     now: bool = False
 
 
-def through_restart(
+@dataclass
+class Activations:
+    parts: list[Part] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Yes:
+    """``asked``: a draft's own missing yes. ``keys``: what it waits for, its unit and its window included."""
+
+    asked: dict[str, str | None]
+    keys: dict[str, str | None]
+
+
+def activations(
     decided: Decided,
     local: Local,
     wanted: list[Draft],
     found: list[Group],
     after: Callable[[Question], Iterable[Step]],
-) -> Restart:
-    """``wanted``: the drafts that may begin. ``after``: the steps that follow on the host as it comes back."""
-    out = Restart()
-    targets = interrupted(decided, local)
-    waiting = {d.policy for d in wanted if _drains(decided, d, targets, out)}
-    wanted = [d for d in wanted if not bound_to(found, d.policy) & waiting]
-    if not wanted:
-        return out
-    changes = {d.policy: _change(decided, d, targets) for d in wanted}
-    keys: dict[str, str | None] = {}
-    for draft in wanted:
-        change = changes[draft.policy]
-        key = change_key(change) if asks_person(decided.view.policies[draft.policy].spec) else None
-        keys[draft.policy] = None if key in decided.view.question.records.approvals else key
-        if keys[draft.policy] is not None:
-            out.approvals.append(change_approval(change, in_words(decided, draft), _own_traffic(decided)))
-    asked = dict(keys)
-    for policy in keys:  # a unit of several policies needs every yes before any of it begins
-        unit = sorted(bound_to(found, policy) & set(keys))
-        keys[policy] = next((asked[p] for p in unit if asked[p] is not None), None)
-    # A change whose own yes is there, and which waits for another of its unit, is not offered to the executor.
-    out.changes = [changes[p] for p in keys if keys[p] is None or asked[p] is not None]
-    out.now = any(key is None for key in keys.values())
-    first = None if out.now else keys[wanted[0].policy]
-    for key in sorted({k or "" for k in keys.values()}):
-        drafts = [d for d in wanted if (keys[d.policy] or "") == key]
-        writing = [changes[d.policy] for d in drafts if d.writes]
-        why = "; ".join(f"policy {c.policy}, generation {c.generation}" for c in writing)
-        out.steps += writes([s for d in drafts for s in d.writes], why, needs=key or None)
-    out.steps += _drain(decided, local, first)
-    what = "; ".join(in_words(decided, d) for d in wanted if not out.now or keys[d.policy] is None)
-    out.steps.append(
-        RestartHost(
-            reason=f"the card takes a new setting only on a reset: {what}", needs=first, interrupts=targets
-        )
-    )
-    for draft in wanted:
-        for port in draft.ports:
-            mode = decided.modes[port].desired
-            out.steps.append(
-                Verify(
-                    port=port,
-                    mode=mode,
-                    reason="before anybody gets a function of it",
-                    needs=keys[draft.policy],
-                )
-            )
-    active = [d for d in wanted if not out.now or keys[d.policy] is None]
-    drained = {(s.target, s.interface) for s in out.steps if isinstance(s, Detach)}
-    for step in after(_after(decided.view.question, decided, active)):
-        back = isinstance(step, Attach) and (step.target, step.interface.name) in drained
-        reason = "given back after the restart" if back else step.reason
-        out.steps.append(msgspec.structs.replace(step, needs=first, interrupts=(), reason=reason))
+) -> Activations:
+    """``wanted``: the drafts that may begin. ``after``: the steps that follow on the host as it comes back.
+
+    Drafts of one way share one part: one restart of the host for all its NICs, one round of resets."""
+    out = Activations()
+    ways = {d.policy: way_of(decided, d) for d in wanted}
+    changes = {d.policy: _change(decided, d, ways[d.policy], local) for d in wanted}
+    yes = _missing_yes(decided, changes, found, out)
+    for way in ("External", "FirmwareReset", "Reboot"):
+        mine = [d for d in wanted if ways[d.policy] == way]
+        if not mine:
+            continue
+        part = Part()
+        for draft in mine:
+            if yes.asked[draft.policy] is not None:
+                words, beside = in_words(decided, draft), _own_traffic(decided) if way == "Reboot" else []
+                spec = decided.view.policies[draft.policy].spec
+                part.approvals.append(change_approval(changes[draft.policy], words, beside, spec.activation))
+        # A change whose own yes is there, and which waits for another of its unit, is not offered to the executor.
+        names = [d.policy for d in mine if yes.keys[d.policy] is None or yes.asked[d.policy] is not None]
+        part.changes = [changes[name] for name in names]
+        for key in sorted({yes.keys[d.policy] or "" for d in mine}):
+            drafts = [d for d in mine if (yes.keys[d.policy] or "") == key]
+            writing = [changes[d.policy] for d in drafts if d.writes]
+            why = "; ".join(f"policy {c.policy}, generation {c.generation}" for c in writing)
+            part.steps += writes([s for d in drafts for s in d.writes], why, needs=key or None)
+        if way == "External":
+            out.problems += [external_note(d.policy) for d in mine]
+        else:
+            _interrupting(decided, local, mine, way, yes, after, part, out)
+        out.parts.append(part)
     return out
+
+
+def _missing_yes(
+    decided: Decided, changes: dict[str, ModeChange], found: list[Group], out: Activations
+) -> _Yes:
+    asked: dict[str, str | None] = {}
+    blocked: dict[str, str | None] = {}
+    for policy, change in changes.items():
+        key = change_key(change) if asks_person(decided.view.policies[policy].spec) else None
+        asked[policy] = None if key in decided.view.question.records.approvals else key
+        shut = closed(decided, policy)
+        if shut is not None:
+            out.problems.append(shut.problem)
+        blocked[policy] = asked[policy] or (shut.key if shut is not None else None)
+    keys: dict[str, str | None] = {}
+    for policy in changes:  # a unit of several policies needs every yes before any of it begins
+        unit = [policy, *sorted(bound_to(found, policy) & set(changes))]
+        keys[policy] = next((blocked[p] for p in unit if blocked[p] is not None), None)
+    return _Yes(asked=asked, keys=keys)
+
+
+def _interrupting(
+    decided: Decided,
+    local: Local,
+    mine: list[Draft],
+    way: Way,
+    yes: _Yes,
+    after: Callable[[Question], Iterable[Step]],
+    part: Part,
+    out: Activations,
+) -> None:
+    """Take back, activate, verify, give back."""
+    part.now = any(yes.keys[d.policy] is None for d in mine)
+    active = [d for d in mine if not part.now or yes.keys[d.policy] is None]
+    first = None if part.now else yes.keys[mine[0].policy]
+    adapters = {a.id: a for d in active for a in adapters_of(decided, d)}
+    scope = None if way == "Reboot" else ports_of(list(adapters.values()))
+    targets = interrupted(decided, local, scope)
+    waits = [waits_for_holders(d.policy, decided.view.policies[d.policy].spec, targets) for d in active]
+    if all(waits) and waits:  # one that detaches interrupts for all: there is one restart
+        out.problems += [w for w in waits if w is not None]
+        first, targets = first or f"drain:{active[0].policy}", ()
+    else:
+        part.steps += _drain(decided, local, first, scope)
+    what = "; ".join(in_words(decided, d) for d in active)
+    reason = f"the card takes a new setting only on a reset: {what}"
+    if way == "Reboot":
+        part.steps.append(RestartHost(reason=reason, needs=first, interrupts=targets))
+    for adapter in adapters.values() if way == "FirmwareReset" else ():
+        pf = writer(decided, adapter)
+        part.steps.append(
+            ResetAdapter(pf=pf, command=commands.reset(pf), reason=reason, needs=first, interrupts=targets)
+        )
+    for draft in mine:
+        needs = yes.keys[draft.policy] or first
+        why = "before anybody gets a function of it"
+        part.steps += [
+            Verify(port=p, mode=decided.modes[p].desired, reason=why, needs=needs) for p in draft.ports
+        ]
+    drained = {(s.target, s.interface) for s in part.steps if isinstance(s, Detach)}
+    back_after = "given back after the restart" if way == "Reboot" else "given back after the reset"
+    for step in after(comes_back(decided.view.question, active, scope)):
+        if scope is not None and (not isinstance(step, SetVfs | Attach) or step.port not in scope):
+            continue
+        back = isinstance(step, Attach) and (step.target, step.interface.name) in drained
+        reason = back_after if back else step.reason
+        part.steps.append(msgspec.structs.replace(step, needs=first, interrupts=(), reason=reason))
 
 
 def writes(settings: Iterable[Setting], reason: str, needs: str | None) -> list[WriteFirmware]:
@@ -119,25 +193,39 @@ def _order(name: str) -> tuple[bool, bool, str]:
     return (not name.startswith("LINK_TYPE"), name == "NUM_OF_VFS", name)
 
 
-def interrupted(decided: Decided, local: Local) -> tuple[str, ...]:
-    """Every target that has an interface on this host, or gets one in this same pass: a restart takes it away."""
+def interrupted(decided: Decided, local: Local, scope: frozenset[PortId] | None = None) -> tuple[str, ...]:
+    """Every target that has an interface in the scope (None: on this host), or gets one in this same pass."""
     view = decided.view
     leaving = {(s.target, s.interface) for s in local.detach if s.forget and s.needs is None}
     have = {
-        name for key, r in view.records.items() if key not in leaving for name in view.interrupted(r)
+        name
+        for key, r in view.records.items()
+        if key not in leaving and (scope is None or r.port in scope)
+        for name in view.interrupted(r)
     }
-    return tuple(sorted(have | {s.target for s in local.attach if s.needs is None}))
+    given = {s.target for s in local.attach if s.needs is None and (scope is None or s.port in scope)}
+    return tuple(sorted(have | given))
 
 
-def _change(decided: Decided, draft: Draft, targets: tuple[str, ...]) -> ModeChange:
+def _change(decided: Decided, draft: Draft, way: Way, local: Local) -> ModeChange:
     view = decided.view
+    spec = view.policies[draft.policy].spec
+    everyone = interrupted(decided, local)
+    targets = everyone
+    if way == "FirmwareReset":
+        targets = interrupted(decided, local, ports_of(adapters_of(decided, draft)))
+    if way == "External" or spec.activation.drain == "Wait":
+        targets = ()  # nobody is interrupted by us
+    falls_back = way == "FirmwareReset" and spec.activation.method == "Auto" and spec.activation.drain == "Detach"
     return ModeChange(
         policy=draft.policy,
         generation=view.generation(draft.policy),
-        wanted=view.policies[draft.policy].spec.link_mode,
+        wanted=view.wanted_mode(draft.policy),
+        method=way,
         ports=tuple(draft.ports),
         settings=tuple(sorted(draft.settings, key=lambda s: (s.pf, _order(s.name)))),
         targets=targets,
+        also_interrupts=tuple(t for t in everyone if t not in targets) if falls_back else (),
     )
 
 
@@ -149,100 +237,32 @@ def _own_traffic(decided: Decided) -> list[str]:
     ]
 
 
-def _drains(decided: Decided, draft: Draft, targets: tuple[str, ...], out: Restart) -> bool:
-    """``drain: Wait``: the change does not interrupt; it waits until nobody holds a function of the host."""
-    if decided.view.policies[draft.policy].spec.activation.drain != "Wait" or not targets:
-        return False
-    out.problems.append(
-        Problem(
-            severity="waiting",
-            code="drain-waits",
-            subject=f"policy {draft.policy}",
-            text=f"drain: Wait: the change begins when {', '.join(targets)} have ended.",
-            holder=", ".join(targets),
-            next_step="Stop them, or set spec.activation.drain to Detach.",
-        )
-    )
-    return True
-
-
-def _drain(decided: Decided, local: Local, needs: str | None) -> list[Step]:
-    """Take back everything that will be attached by then; the slots stay."""
-    view = decided.view
+def _drain(decided: Decided, local: Local, needs: str | None, scope: frozenset[PortId] | None) -> list[Step]:
+    """Take back everything in the scope that will be attached by then; the slots stay."""
+    view, what = decided.view, "restart" if scope is None else "reset"
     leaving = {(s.target, s.interface) for s in local.detach if s.forget and s.needs is None}
     found: dict[tuple[str, str], Detach] = {}
     for key, record in view.records.items():
-        if key not in leaving and view.live(record):
+        if key not in leaving and view.live(record) and (scope is None or record.port in scope):
             found[key] = Detach(
                 target=record.target,
                 interface=record.interface,
                 port=record.port,
                 vf_index=record.vf_index,
-                reason="the restart takes it; its slot is kept",
+                reason=f"the {what} takes it; its slot is kept",
                 needs=needs,
                 interrupts=view.interrupted(record),
             )
     if needs is not None:  # the steps without a yes come first: what they give is interrupted as well
         for step in local.attach:
-            if step.needs is None:
+            if step.needs is None and (scope is None or step.port in scope):
                 found[step.target, step.interface.name] = Detach(
                     target=step.target,
                     interface=step.interface.name,
                     port=step.port,
                     vf_index=step.vf_index,
-                    reason="the restart takes it; its slot is kept",
+                    reason=f"the {what} takes it; its slot is kept",
                     needs=needs,
                     interrupts=(step.target,),
                 )
     return [found[key] for key in sorted(found)]
-
-
-def _after(question: Question, decided: Decided, active: list[Draft]) -> Question:
-    """The host as it comes back: what was next is current, VFs and attachments are gone, slots are kept."""
-    settings = [s for d in active for s in d.settings]
-    adapters = tuple(_rebooted(a, settings, decided) for a in question.inventory.adapters)
-    records = tuple(
-        msgspec.structs.replace(r, state=AttachmentState.ASSIGNED, before=None, netns_inode=None)
-        if r.state is not AttachmentState.QUARANTINED
-        else r
-        for r in question.records.attachments
-    )
-    carried_out = {d.policy for d in active}
-    others = tuple(c for c in question.records.changes if c.policy not in carried_out)
-    return msgspec.structs.replace(
-        question,
-        inventory=msgspec.structs.replace(question.inventory, adapters=adapters),
-        records=msgspec.structs.replace(question.records, attachments=records, changes=others),
-    )
-
-
-def _rebooted(adapter: Adapter, settings: list[Setting], decided: Decided) -> Adapter:
-    mine = {s.name: s.value for s in settings if s.pf in {p.pf.address for p in adapter.ports}}
-    modes = {"1": LinkMode.INFINIBAND, "2": LinkMode.ROCE}
-    num_vfs = int(mine["NUM_OF_VFS"]) if "NUM_OF_VFS" in mine else adapter.num_vfs_next
-    sriov = True if "SRIOV_EN" in mine else adapter.sriov_enabled_next
-
-    def port(old: Port) -> Port:
-        told = mine.get(f"LINK_TYPE_P{old.number}")
-        mode = modes[told] if told else old.next_mode or old.current_mode
-        total = num_vfs if num_vfs is not None and sriov is not False else old.total_vfs
-        kept: tuple[Holder, ...] = tuple(h for h in old.pf.holders if not h.ours)
-        return msgspec.structs.replace(
-            old,
-            pf=msgspec.structs.replace(old.pf, holders=kept, net_elsewhere=False),
-            vfs=(),
-            num_vfs=0,
-            total_vfs=max(total, old.total_vfs) if "NUM_OF_VFS" not in mine else total,
-            next_mode=mode,
-            current_mode=mode,
-            observed_mode=mode or old.observed_mode,
-        )
-
-    return msgspec.structs.replace(
-        adapter,
-        ports=tuple(port(p) for p in adapter.ports),
-        sriov_enabled_current=sriov,
-        sriov_enabled_next=sriov,
-        num_vfs_current=num_vfs,
-        num_vfs_next=num_vfs,
-    )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ..model.documents import HostConfigSpec, Interface, LinkPolicy, Target
 from ..model.inventory import Adapter, Function, Holder, Port
 from ..model.plan import Question, TargetState
-from ..model.records import Attachment, AttachmentState, ModeChange
-from ..model.values import PortId
+from ..model.records import Attachment, AttachmentState, ModeChange, Phase
+from ..model.values import LinkMode, PortId
 
 Key = tuple[str, str]
 """(target, interface): the key of a slot."""
@@ -41,6 +41,15 @@ class View:
 
     def generation(self, policy: str) -> int:
         return self.question.desired.generations.get(policy, 0)
+
+    def wanted_mode(self, policy: str) -> LinkMode:
+        """The policy's mode; while its present generation is rolled back, the mode that was returned to."""
+        last, mode = self.changes.get(policy), self.policies[policy].spec.link_mode
+        if last is None or last.generation != self.generation(policy):
+            return mode
+        if last.open and last.returning_from is not None:
+            return last.wanted
+        return last.returned_to if last.phase is Phase.FAILED and last.returned_to is not None else mode
 
     def state(self, target: str) -> TargetState:
         return self.question.targets.get(target, UNKNOWN_STATE)
