@@ -49,6 +49,8 @@ class Matrix:
             cases[operation.name] = self._cases(len(run.points))
         for operation in around:  # the undisturbed run must repeat itself, or nothing can be compared
             self.took(self.rig.run(operation))
+            if POWER in self.how:
+                self.rig.reboot(operation)
         while any(cases.values()):
             for operation in around:
                 left = cases[operation.name]

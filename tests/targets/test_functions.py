@@ -13,6 +13,7 @@ from linkwright.kernel.netlink import codec, constants
 from linkwright.model.documents import Interface
 from linkwright.model.errors import HardwareFault, Refused
 from linkwright.model.inventory import Function, Port, RdmaDevice
+from linkwright.model.records import AttachmentState, Before
 from linkwright.model.values import LinkMode, PciAddress, guid_is_set, port_id
 from linkwright.targets import functions
 
@@ -136,6 +137,15 @@ def test_an_infiniband_vf_gets_both_guids(card: Callable[..., Card], lab: Lab) -
     wanted = functions.vf_guid(lab.at_home(made.pf.address).address[-23:], 0)
     assert made.admin == {"guid": wanted}
     made.prepare(mode=LinkMode.INFINIBAND)
+    assert made.rebinds == 1
+
+
+def test_a_record_of_an_earlier_boot_does_not_hold_the_vf(card: Callable[..., Card]) -> None:
+    """A power loss while it was attached: the VF is made anew with a GUID of zero, and the record still says held."""
+    made = card(infiniband=True)
+    before = Before(name="ibp0v0", mtu=2044, address="00:00")
+    made.prepare(mode=LinkMode.INFINIBAND, state=AttachmentState.ATTACHED, before=before, boot_id="an earlier one")
+    assert "guid" in made.admin
     assert made.rebinds == 1
 
 

@@ -72,7 +72,8 @@ def prepare_vf(
     Nothing is done to a VF that somebody holds. Raises Refused ``pf-not-here`` or HardwareFault ``mode-mismatch``,
     ``identity-not-taken``, or what the kernel refused.
     """
-    if attachment.before is not None or function.net_elsewhere or function.vf_index is None:
+    lives = attachment.before is not None and attachment.boot_id == ctx.boot_id  # else a restart has undone it
+    if lives or function.net_elsewhere or function.vf_index is None:
         return attachment
     pf = _pf_link(ctx, port)
     infiniband = pf.link_type == ARPHRD_INFINIBAND
