@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hostlab import naming, personas
+from hostlab import personas
 from hostlab.firmware import Card
+from hostlab.identity import give_identity
 from hostlab.machine import AdapterState, FabricState, FunctionState, Machine, PortState
 from linkwright.model.errors import InvalidInput
 from linkwright.model.values import LinkMode, pci_address
@@ -15,9 +16,9 @@ from linkwright.model.values import LinkMode, pci_address
 
 def build_machine(host_spec: Mapping[str, Any], state_dir: Path) -> Machine:
     """``host_spec``: ``name``, ``fabrics`` {name: {linkModes, subnetManager}}, ``adapters`` [{persona, address,
-    ports: [{fabric, host}], faults {name: value}, numaNode}]. Cards keep their memory in
-    ``state_dir`` (made if missing). The machine is off: set ``netdevs``, then ``boot()``. Raises InvalidInput
-    for what is wrong in the file."""
+    ports: [{fabric, host, address}], connectors, serial, faults {name: value}, numaNode}]. Cards keep their
+    memory in ``state_dir`` (made if missing). The machine is off: set ``netdevs``, then ``boot()``. Raises
+    InvalidInput for what is wrong in the file."""
     state_dir.mkdir(parents=True, exist_ok=True)
     name = str(host_spec.get("name", "host"))
     fabrics = {
@@ -45,11 +46,8 @@ def _adapter(machine: Machine, spec: Mapping[str, Any], state_dir: Path) -> Adap
     card = Card(persona, state_dir / f"card-{address.replace(':', '-')}.json")
     for fault, value in (spec.get("faults") or {}).items():
         card.set_fault(fault, value)
-    seed = naming.seed_of(machine.name, address)
     adapter = AdapterState(persona, card, address)
-    adapter.serial = f"MT{2100 + seed % 250}X{seed % 100000:05}"
     adapter.numa_node = int(spec.get("numaNode", 0))
-    adapter.system_image_guid = naming.card_guid(seed, 1)
     cables = list(spec.get("ports") or ())
     for number in range(1, persona.ports + 1):
         cable = cables[number - 1] if number <= len(cables) else {}
@@ -62,11 +60,15 @@ def _adapter(machine: Machine, spec: Mapping[str, Any], state_dir: Path) -> Adap
                 next_step=f"Known fabrics: {', '.join(machine.fabrics) or 'none'}.",
             )
         port = PortState(number, adapter, fabric, card.mode(number))
-        port.base_mac = naming.card_mac(seed, number)
-        port.port_guid = naming.card_guid(seed, number)
         port.host = cable.get("host") or {}
-        port.pf = FunctionState(f"{address}.{number - 1}", adapter, port)
+        port.pf = FunctionState(cable.get("address") or f"{address}.{number - 1}", adapter, port)
         adapter.ports.append(port)
+    for connector in spec.get("connectors") or ():  # a PF of its own for each port
+        for first in adapter.ports[: persona.ports]:
+            port = PortState(first.number, adapter, first.fabric, first.mode)
+            port.pf = FunctionState(f"{connector}.{first.number - 1}", adapter, port)
+            adapter.ports.append(port)
+    give_identity(adapter, machine.name, spec.get("serial"))
     card.reset_wanted = lambda: machine.reset(adapter)
     card.reset_allowed = lambda: machine.may_reset(adapter)
     return adapter

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hostlab.parts import AdapterState, FunctionState
+from hostlab.parts import FunctionState
 
 
-def bridge_of(adapter: AdapterState) -> tuple[str, str | None]:
-    """Root bus and root port above a card: ``pci0000:3a`` and ``0000:3a:1c.0`` for bus 3b; bus 0 hangs
+def bridge_of(slot: str) -> tuple[str, str | None]:
+    """Root bus and root port above a slot: ``pci0000:3a`` and ``0000:3a:1c.0`` for ``0000:3b:00``; bus 0 hangs
     directly."""
-    domain, bus, _ = adapter.address.split(":")
+    domain, bus, _ = slot.split(":")
     if int(bus, 16) == 0:
         return f"pci{domain}:00", None
     above = f"{domain}:{int(bus, 16) - 1:02x}"
@@ -17,7 +17,7 @@ def bridge_of(adapter: AdapterState) -> tuple[str, str | None]:
 
 def device_path(fn: FunctionState) -> str:
     """``devices/pci0000:3a/0000:3a:1c.0/0000:3b:00.0``."""
-    root, bridge = bridge_of(fn.adapter)
+    root, bridge = bridge_of(fn.port.slot)
     return "/".join(part for part in ("devices", root, bridge, fn.address) if part)
 
 

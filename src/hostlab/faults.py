@@ -13,6 +13,8 @@ from linkwright.model.errors import InvalidInput
 ADAPTER_FAULTS = {
     "vanished": "true: the card falls off the bus; false: it comes back",
     "driver_reload": "true: somebody reloads the driver, all functions vanish and come back",
+    "swapped": "true: another card of the same kind is put into the slot, as it leaves the factory",
+    "merged": "true: a bond over its ports makes one RDMA device of them (RoCE mode only); false: apart again",
     "link_broken": "number of the port whose link does not come up whatever the fabric carries; 0: all are whole",
 }
 FABRIC_FAULTS = {"subnet_manager": "true or false: does a subnet manager answer on the fabric?"}
@@ -43,6 +45,10 @@ def apply(machine: Machine, wire: Wire, arguments: Mapping[str, Any]) -> None:
         machine.vanish(adapter) if value else machine.reappear(adapter)
     elif name == "driver_reload":
         machine.reload_driver(adapter)
+    elif name == "swapped":
+        machine.swap(adapter)
+    elif name == "merged":
+        machine.merge_ports(adapter, bool(value))
     elif name == "link_broken":
         with machine.lock:
             for port in adapter.ports:

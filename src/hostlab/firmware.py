@@ -29,6 +29,7 @@ LINK_TYPE_VALUES = {LinkMode.INFINIBAND: 1, LinkMode.ROCE: 2}
 PCI_TLV = "nv_global_pci_conf"
 PCI_CAPABILITY_TLV = "nv_global_pci_cap"
 HCA_TLV = "nv_hca_conf"
+CPU_TLV = "nv_internal_cpu_conf"
 ROCE_DISABLED = 1  # ROCE_CONTROL
 # Every ConnectX-4 and later answers these; others come from the persona's ``settings``.
 COMMON_TLVS = (
@@ -94,6 +95,13 @@ class Card:
     def roce_enabled(self, port: int) -> bool:
         return self.setting(HCA_TLV, "roce_ctrl") != ROCE_DISABLED
 
+    @property
+    def dpu(self) -> bool:
+        """A BlueField whose own processors run the card (DPU mode): it runs on while the host restarts."""
+        if self._db.by_name[CPU_TLV].type_word() not in self._default:
+            return False
+        return self.setting(CPU_TLV, "internal_cpu_model") == 1 and not self.setting(CPU_TLV, "offload_engine")
+
     def setting(self, tlv: str, field: str, port: int = 0, bank: str = "current") -> int:
         """One number of a TLV; KeyError for a TLV or field that the card does not have."""
         rule = self._db.by_name[tlv]
@@ -149,7 +157,7 @@ class Card:
 
     def host_restarted(self) -> None:
         """The host went through a restart, which resets the card unless a fault says otherwise."""
-        if not self.faults.get("restart_without_reset"):
+        if not self.faults.get("restart_without_reset") and not self.dpu:
             self.reset_done()
 
     def reset_done(self) -> None:
@@ -161,6 +169,12 @@ class Card:
             self._save()
         for clear in self.on_reset:
             clear()
+
+    def factory_fresh(self) -> None:
+        """Another card of this kind: nothing was ever set in it."""
+        with self.lock:
+            self._current, self._next, self._running_since = {}, {}, time.time()
+            self._save()
 
     # --- faults
 

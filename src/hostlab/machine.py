@@ -23,6 +23,7 @@ import os
 from collections.abc import Callable
 
 from hostlab import naming
+from hostlab.identity import give_identity
 from hostlab.parts import (
     AdapterState,
     FabricState,
@@ -130,6 +131,30 @@ class Machine(PciBus):
         with self.lock:
             self._disappear(adapter)
             self._appear(adapter)
+
+    def swap(self, adapter: AdapterState) -> None:
+        """Fault: another card of the same kind is put into the slot, as it leaves the factory."""
+        with self.lock:
+            self._disappear(adapter)
+            adapter.swaps += 1
+            give_identity(adapter, self.name)
+            adapter.firmware.factory_fresh()
+            self._appear(adapter)
+
+    def merge_ports(self, adapter: AdapterState, on: bool) -> None:
+        """Fault: a bond over the ports of a card in RoCE mode: mlx5 makes one RDMA device of them
+        (``mlx5_bond_0``), the first port's; without the bond each port has its own again."""
+        if not on:
+            self.reload_driver(adapter)
+            return
+        with self.lock:
+            first, *others = (port.pf for port in adapter.ports)
+            for fn in others:
+                if fn.rdma_name:
+                    self._tell("rdma-remove", fn)
+                    fn.rdma_name, fn.rdma_netns = None, None
+            if first.rdma_name and first.port.mode is LinkMode.ROCE:
+                self.rename_rdma(first, "mlx5_bond_0")
 
     # --- fabrics and ports
 

@@ -26,7 +26,7 @@ VF_LINK_DISABLE = 2  # IFLA_VF_LINK_STATE_DISABLE, include/uapi/linux/if_link.h
 def _path(fn: FunctionState) -> str:
     domain, bus, rest = fn.port.pf.address.split(":")
     device, function = rest.split(".")
-    several = len(fn.adapter.ports) > 1
+    several = fn.port.neighbours > 1
     return (
         (f"P{int(domain, 16)}" if int(domain, 16) else "")
         + f"p{int(bus, 16)}s{int(device, 16)}"
@@ -51,9 +51,10 @@ def rdma_name(fn: FunctionState) -> str:
 
 
 def vf_offset(port: PortState) -> int:
-    """First VF Offset of the SR-IOV capability, as ConnectX cards lay VFs out: behind all PFs, port after
-    port."""
-    return len(port.adapter.ports) - (port.number - 1) + (port.number - 1) * port.total_vfs
+    """First VF Offset of the SR-IOV capability, as ConnectX cards lay VFs out: behind all PFs of the slot, port
+    after port."""
+    function = int(port.pf.address[-1])
+    return port.neighbours - function + function * port.total_vfs
 
 
 def vf_address(port: PortState, index: int) -> str:

@@ -97,6 +97,16 @@ class PortState:
     def functions(self) -> list[FunctionState]:
         return [self.pf, *self.vfs]
 
+    @property
+    def slot(self) -> str:
+        """Where its PF sits: the PCI address without the function."""
+        return self.pf.address.rpartition(".")[0]
+
+    @property
+    def neighbours(self) -> int:
+        """How many PFs share its slot, itself among them."""
+        return sum(port.slot == self.slot for port in self.adapter.ports)
+
 
 @dataclass(eq=False)
 class AdapterState:
@@ -110,6 +120,12 @@ class AdapterState:
     serial: str = ""
     numa_node: int = 0
     present: bool = True  # False: it fell off the bus (fault); its functions are not shown
+    swaps: int = 0  # how often another card of the same kind was put in its place
+
+    @property
+    def slots(self) -> list[str]:
+        """``0000:3b:00``, and more for a card with several connectors or in several PCI domains."""
+        return list(dict.fromkeys(port.slot for port in self.ports))
 
 
 @dataclass(frozen=True)

@@ -34,14 +34,19 @@ class HostAddresses(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """``address``: of the port's PF when it is in another slot or PCI domain than the card's first."""
+
     fabric: str | None = None
     host: HostAddresses | None = None
+    address: str | None = None
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     persona: str
     address: str
     ports: tuple[Port, ...] = ()
+    connectors: tuple[str, ...] = ()  # further slots in which every port has a PF as well (Socket Direct)
+    serial: str | None = None
     faults: dict[str, str] = {}
 
 
@@ -148,6 +153,11 @@ def _check(values: dict[str, Any], problems: Problems) -> None:
         if adapter["address"] in seen:
             problems.add(f"{path}.address", "is taken by another adapter.", code="bad-address")
         seen.add(adapter["address"])
+        for connector in adapter.get("connectors", ()):
+            _slot(connector, f"{path}.connectors", problems)
+        for port in adapter.get("ports", ()):
+            if port.get("address") is not None:
+                _slot(port["address"].rpartition(".")[0], f"{path}.ports", problems)
         for number, port in enumerate(adapter.get("ports", ())):
             fabric = port.get("fabric")
             if fabric is not None and fabric not in values.get("fabrics", {}):
@@ -156,3 +166,10 @@ def _check(values: dict[str, Any], problems: Problems) -> None:
                     f"{fabric!r} is not described under fabrics.",
                     code="unknown-fabric",
                 )
+
+
+def _slot(slot: str, path: str, problems: Problems) -> None:
+    try:
+        pci_address(f"{slot}.0")
+    except ValueError:
+        problems.add(path, f"{slot!r} is not like 0000:3b:00.", code="bad-address")

@@ -107,14 +107,14 @@ class SysfsTree:
     def _roots(self) -> Mapping[str, Node]:
         """``pciDDDD:BB`` with one bridge for each adapter, functions behind it."""
         found: dict[str, Node] = {}
-        for adapter in self.machine.adapters:
-            root, bridge = bridge_of(adapter)
+        for slot in self._slots():
+            root, bridge = bridge_of(slot)
 
-            def behind(address: str = adapter.address) -> Mapping[str, Node]:
+            def behind(slot: str = slot) -> Mapping[str, Node]:
                 return {
                     fn.address: self.function_folder(fn).folder
                     for fn in self.machine.functions()
-                    if fn.adapter.address == address
+                    if fn.port.slot == slot
                 }
 
             if bridge is None:
@@ -123,10 +123,13 @@ class SysfsTree:
                 found[root] = Folder({bridge: Folder(BRIDGE, behind)})
         return found
 
+    def _slots(self) -> list[str]:
+        return [slot for adapter in self.machine.adapters for slot in adapter.slots]
+
     def _bus_devices(self) -> Mapping[str, Node]:
         links: dict[str, Node] = {}
-        for adapter in self.machine.adapters:
-            root, bridge = bridge_of(adapter)
+        for slot in self._slots():
+            root, bridge = bridge_of(slot)
             if bridge is not None:
                 links[bridge] = Link(f"../../../devices/{root}/{bridge}")
         for fn in self.machine.functions():
