@@ -10,6 +10,7 @@ from .. import __version__
 from ..model.documents import Target
 from ..model.plan import Plan, Problem, Question
 from ..model.records import Attachment, AttachmentState, ModeChange, Phase
+from .reasons import why_not_connected
 from .world import World
 
 STATIONS = (
@@ -113,15 +114,16 @@ def _target(
     question: Question | None,
     world: World,
 ) -> dict[str, Any]:
-    mine = [p for p in problems if p.subject in (f"target {target.name}", target.name)]
+    made = world.plan or Plan()
     interfaces = []
     for interface in target.spec.interfaces:
         kept = attachments.get((target.name, interface.name))
         error = world.failures.get(("Attach", f"{target.name} {interface.name}"))
         port = question.inventory.port(kept.port) if question and kept else None
-        reason = str(error) if error else (kept.reason if kept else "")
-        if not reason and (kept is None or kept.state is not AttachmentState.ATTACHED) and mine:
-            reason = mine[0].text
+        attached = kept is not None and kept.state is AttachmentState.ATTACHED
+        why = None
+        if question is not None and (error is not None or not attached):
+            why = why_not_connected(target, interface.name, kept, question, made, problems, error)
         interfaces.append(
             {
                 "name": interface.name,
@@ -130,19 +132,21 @@ def _target(
                 "vf_index": kept.vf_index if kept else None,
                 "mode": port.observed_mode.value if port and port.observed_mode else None,
                 "state": kept.state.value if kept else "waiting",
-                "reason": reason,
+                "reason": why.text if why else (kept.reason if kept and not attached else ""),
+                "code": why.code if why else "",
+                "next_step": why.next_step if why else "",
                 "since": kept.since if kept else None,
             }
         )
-    attached = all(i["state"] == AttachmentState.ATTACHED.value for i in interfaces)
+    connected = all(i["state"] == AttachmentState.ATTACHED.value for i in interfaces)
     seen = question.targets.get(target.name) if question else None
     return {
         "name": target.name,
         "policy": target.spec.policy,
         "interfaces": interfaces,
         "running": seen.state if seen else "unknown",
-        "state": "attached" if attached else "waiting",
-        "reason": "" if attached else next((str(i["reason"]) for i in interfaces if i["reason"]), ""),
+        "state": "attached" if connected else "waiting",
+        "reason": "" if connected else next((str(i["reason"]) for i in interfaces if i["reason"]), ""),
     }
 
 

@@ -29,7 +29,7 @@ from .activation import forbidden_by_use
 from .attach import local_steps
 from .decided import Decided, decide
 from .gates import hold_back
-from .groups import Group, disagreements, groups, held_with
+from .groups import Group, disagreements, groups, held_with, told_to_policy
 from .modechange import Draft, drafts, forbidden
 from .reshape import Local
 from .restart import activations, writes
@@ -78,10 +78,13 @@ def _may_begin(decided: Decided, wanted: list[Draft], found: list[Group]) -> tup
         if draft.policy in stopped:
             problems.append(stopped[draft.policy])
             continue
+        if draft.policy in blocked:
+            problems.append(told_to_policy(draft.policy, blocked[draft.policy]))
+            continue
         held = held_with(found, draft.policy, stopped, blocked)
         if held is not None:
             problems.append(held)
-        elif draft.policy not in blocked:
+        else:
             allowed.append(draft)
     return allowed, problems
 

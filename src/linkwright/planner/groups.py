@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from ..model.plan import Problem
 from ..model.values import PortId, port_label
 from .decided import Decided
@@ -46,14 +48,14 @@ def groups(decided: Decided) -> list[Group]:
     ]
 
 
-def disagreements(decided: Decided, found: list[Group]) -> tuple[set[str], list[Problem]]:
-    """Policies whose mode may not change because of a group, and the reasons."""
-    blocked: set[str] = set()
+def disagreements(decided: Decided, found: list[Group]) -> tuple[dict[str, Problem], list[Problem]]:
+    """Policies whose mode may not change because of a group, each with the reason; and all reasons."""
+    blocked: dict[str, Problem] = {}
     problems: list[Problem] = []
     for group in found:
         why = _modes_differ(decided, group) or _fabrics_differ(decided, group) or _cannot_follow(decided, group)
         if why is not None:
-            blocked |= set(group.policies)
+            blocked = dict.fromkeys(group.policies, why) | blocked
             problems.append(why)
     return blocked, problems
 
@@ -66,6 +68,11 @@ def bound_to(found: list[Group], policy: str) -> set[str]:
         if more == unit:
             return unit
         unit = more
+
+
+def told_to_policy(policy: str, why: Problem) -> Problem:
+    """A group's refusal, said to a policy whose change it stops."""
+    return msgspec.structs.replace(why, subject=f"policy {policy}", text=f"{why.subject}: {why.text}")
 
 
 def held_with(
