@@ -205,14 +205,15 @@ def test_a_newer_file_is_refused_and_left_alone(store: Store) -> None:
 def test_a_migration_keeps_a_copy_of_the_old_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put_policy(policy())
     store.close()
+    before = schema.VERSION
     scripts = (*schema.MIGRATIONS, "CREATE TABLE extra (x TEXT) STRICT; INSERT INTO extra VALUES ('new');")
     monkeypatch.setattr(schema, "MIGRATIONS", scripts)
     monkeypatch.setattr(schema, "VERSION", len(scripts))
     with pytest.raises(Busy, match="when it starts"):
         Store(store.path, read_only=True)
     assert Store(store.path).policies() == (policy(),)
-    copy = sqlite3.connect(store.path.with_name("state.db.v1"))
-    assert copy.execute("PRAGMA user_version").fetchone() == (1,)
+    copy = sqlite3.connect(store.path.with_name(f"state.db.v{before}"))
+    assert copy.execute("PRAGMA user_version").fetchone() == (before,)
     assert copy.execute("SELECT name FROM policies").fetchall() == [("training",)]
 
 

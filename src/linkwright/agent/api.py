@@ -107,6 +107,11 @@ def application(world: World) -> Starlette:
             route("/v1/freeze", "POST", lambda r, b, w: requests.freeze(True, w, _text(b, "why"))),
             route("/v1/unfreeze", "POST", lambda r, b, w: requests.freeze(False, w, _text(b, "why"))),
             route(
+                "/v1/adapters/replace",
+                "POST",
+                lambda r, b, w: requests.replace_adapter(_text(b, "pci"), w, _text(b, "why")),
+            ),
+            route(
                 "/v1/policies/{name}",
                 "DELETE",
                 lambda r, b, w: requests.delete("LinkPolicy", r.path_params["name"], w, _query(r, "why")),

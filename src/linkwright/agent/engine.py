@@ -77,6 +77,8 @@ class Engine:
             for change in booted:
                 self._after_boot(change, question)
             return True
+        if self._wait_for_swapped(changes, question):
+            return True
         acted = False
         if not question.desired.frozen_by:
             for change in changes:
@@ -88,6 +90,23 @@ class Engine:
         for change in changes:
             if change.phase not in BEFORE_RESTART:
                 acted = self._verify(change, question) or acted
+        return acted
+
+    def _wait_for_swapped(self, changes: list[ModeChange], question: Question) -> bool:
+        """A change of a card that is another one by now is about nothing any more: a person looks at it."""
+        acted = False
+        for change in changes:
+            cards = [question.inventory.adapter_of(port) for port in change.ports]
+            card = next((c for c in cards if c is not None and c.replaced), None)
+            if card is not None and change.phase is not Phase.WAITING:
+                address = card.ports[0].pf.address
+                self._wait(
+                    change,
+                    "adapter-replaced",
+                    f"another card sits at {address} than the one that was known ({card.replaced})",
+                    f"If that is meant: linkwright adapter replace {address}",
+                )
+                acted = True
         return acted
 
     def _stage(self, change: ModeChange) -> None:

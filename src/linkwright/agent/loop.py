@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 
+from ..discovery import known
 from ..kernel import boot
 from ..model.errors import LinkwrightError
 from ..model.plan import Plan, Question
@@ -43,6 +44,7 @@ class Loop:
             if reasons - {"link"}:
                 self._world.failures.clear()
             asked, self._world.settled = self._world.asked, False
+            self._work()
             self.settle()
             if asked == self._world.asked and not self._world.wakeups.stopping:
                 self._world.settled = not self._in_flight()
@@ -50,6 +52,17 @@ class Loop:
             reasons = self._world.wakeups.wait(self._pause())
             if not reasons:
                 self._world.failures.clear()
+
+    def _work(self) -> None:
+        """What others asked the loop to do between two passes."""
+        while not self._world.work.empty():
+            work, answer = self._world.work.get()
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                answer.set_result(work(self._hands))
+            except Exception as error:  # the one who asked gets it
+                answer.set_exception(error)
 
     def settle(self) -> None:
         """Passes until one changes nothing."""
@@ -79,6 +92,7 @@ class Loop:
     def one_pass(self) -> bool:
         question = self._world.look()
         self._world.question = question
+        self._remember_cards(question)
         if self._engine.advance(question):
             return True
         made = plan(question)
@@ -90,6 +104,12 @@ class Loop:
         if not acted:
             self._drop_used_approvals(made, question)
         return acted
+
+    def _remember_cards(self, question: Question) -> None:
+        """First sight of a card, so that another one in its place is noticed: a record, no change of the host."""
+        fresh = known.to_remember(question.inventory, self._world.store.cards(), question.now)
+        if fresh:
+            self._world.store.put_cards(fresh)
 
     def prepare_slots(self, question: Question) -> None:
         """Boot phase: every assigned VF has its identity before its target starts."""

@@ -18,7 +18,7 @@ from ..model.errors import InvalidInput, NeedsPerson, Refused
 from ..model.plan import Approval, Desired, Plan, Problem, Question
 from ..model.records import HistoryEntry, ModeChange
 from ..planner import plan
-from . import engine
+from . import engine, replaced
 from .world import World
 
 # What cannot be carried out as it is written is refused when it is applied, not after a drain.
@@ -162,6 +162,10 @@ class Requests:
             )
         self._world.ask("freeze")
         return {"frozen_by": store.frozen_by(), "cursor": cursor}
+
+    def replace_adapter(self, address: str, who: str, why: str) -> dict[str, Any]:
+        """Accept another card in the place of the known one."""
+        return replaced.accept(self._world, address, who, why)
 
     def _plan(self, documents: list[LinkPolicy | Target]) -> tuple[Question, Plan]:
         desired = with_documents(self._world.desired(), documents)

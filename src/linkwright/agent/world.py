@@ -8,12 +8,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from .. import discovery, owners
+from ..discovery import known
 from ..firmware import open_firmware
 from ..kernel.links import Links
 from ..kernel.netns import inode_of_path
@@ -21,7 +25,7 @@ from ..kernel.rdma import Rdma
 from ..kernel.system import System
 from ..model import load
 from ..model.documents import HostConfig, Target
-from ..model.errors import InvalidInput, LinkwrightError
+from ..model.errors import Busy, InvalidInput, LinkwrightError
 from ..model.inventory import Inventory
 from ..model.plan import Desired, Plan, Question, Records, TargetState
 from ..store.db import Store
@@ -30,6 +34,8 @@ from ..targets.steps import Moment
 from .memory import RememberedFirmware
 from .progress import Progress
 from .wakeups import Wakeups
+
+T = TypeVar("T")
 
 
 class World:
@@ -48,6 +54,7 @@ class World:
         self.failures: dict[tuple[str, str], LinkwrightError] = {}  # (kind, subject) -> why the last try failed
         self.watch: Callable[[Moment, str, str], None] = lambda moment, subject, step: None  # around each step
         self.settled = False  # nothing more to do until something happens
+        self.work: SimpleQueue[tuple[Callable[[Any], Any], Future[Any]]] = SimpleQueue()
         self._asked = 0
         self._lock = threading.Lock()
 
@@ -64,6 +71,24 @@ class World:
             self.settled = False
             self.failures.clear()
         self.wakeups.wake(reason)
+
+    def in_loop(self, work: Callable[[Any], T], limit_s: float = 120.0) -> T:
+        """Have ``work`` done by the reconcile loop (it gets its ``Hands``), which alone changes things; its answer.
+
+        Raises what ``work`` raises, Busy ``agent-busy`` when the loop has something longer to do.
+        """
+        answer: Future[T] = Future()
+        self.work.put((work, answer))
+        self.wakeups.wake("work")
+        try:
+            return answer.result(limit_s)
+        except TimeoutError:
+            answer.cancel()
+            raise Busy(
+                f"the agent is at work for more than {limit_s:.0f} s",
+                code="agent-busy",
+                next_step="Look what it does: linkwright status --watch. Then try again.",
+            ) from None
 
     def host_config(self) -> tuple[HostConfig, str]:
         """host.yaml as it is now, and why it could not be read: a broken file allows nothing."""
@@ -98,7 +123,7 @@ class World:
         self.firmware.wants_uptime = any(c.open and c.activations for c in records.changes)
         inventory = discovery.observe(self.system, self.firmware, desired.host, records.attachments)
         found = owners.find(self.system, inventory.adapters)
-        inventory = msgspec.structs.replace(inventory, owners=found)
+        inventory = known.compared(msgspec.structs.replace(inventory, owners=found), self.store.cards())
         return Question(
             desired=desired,
             inventory=inventory,

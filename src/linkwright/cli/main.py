@@ -27,6 +27,7 @@ COMMANDS = {
     "retry": ("retry", "Try a failed mode change once more, with a reason."),
     "freeze": ("freeze", "Stop every change on this host at the next safe point."),
     "unfreeze": ("freeze", "Let changes go on."),
+    "adapter": ("adapter", "Accept a card in the place of another one."),
     "history": ("history", "Who changed what, when, why."),
     "capture": ("capture", "A scrubbed copy of what this host shows, which the lab can replay."),
     "agent": ("agent", "The daemon of this host."),

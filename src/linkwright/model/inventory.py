@@ -124,7 +124,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     num_vfs_limit: int | None = None
     uptime_s: int | None = None  # the firmware's own, since its last reset
     reset_offered: bool | None = None  # a reset in which the driver takes part; asked for only where it matters
-    dpu: bool | None = None  # a BlueField whose own processors run the card: a restart of the host does not reset it
+    dpu: bool | None = None  # a BlueField in DPU mode: its own processors run it, a host restart does not reset it
     roce_off: bool | None = None  # RoCE is switched off in the running firmware: Ethernet without RDMA
     merged: str = ""  # its ports are one RDMA device, by this bond ("bond0") or device ("mlx5_bond_0")
     replaced: str = ""  # what differs from the card that was known here: "serial MT1 → MT2"; nothing is done on it

@@ -54,6 +54,17 @@ class Attachment(Struct, frozen=True, kw_only=True):
     since: float = 0.0
 
 
+class KnownCard(Struct, frozen=True, kw_only=True):
+    """Who the card behind a PF is: as first seen, or as a person accepted it. None: it did not tell yet."""
+
+    pf: PciAddress
+    serial: str | None = None
+    part_number: str | None = None  # with the serial only: both stand in the VPD
+    system_image_guid: Guid | None = None
+    model: str | None = None
+    since: float = 0.0
+
+
 class Phase(StrEnum):
     """A mode change's stations in order; FAILED and WAITING carry a reason and the next step. ENDED: given up
     before its end because its policy changed or went; nothing of it is left staged."""

@@ -18,7 +18,7 @@ import msgspec
 
 from linkwright.model.documents import LinkPolicy, Target
 from linkwright.model.errors import Refused
-from linkwright.model.records import Attachment, AttachmentState, HistoryEntry, ModeChange
+from linkwright.model.records import Attachment, AttachmentState, HistoryEntry, KnownCard, ModeChange
 from linkwright.model.values import port_label
 
 from .connection import Database
@@ -166,6 +166,21 @@ class Store:
             "ON CONFLICT (policy, generation, started) DO UPDATE SET record=excluded.record",
             change.policy, change.generation, change.started, _encode(change),
         )  # fmt: skip
+
+    # -- cards
+
+    def cards(self) -> dict[str, KnownCard]:
+        """The known card behind each PF, by the PF's address."""
+        rows = self._db.query("SELECT record FROM cards ORDER BY pf")
+        return {card.pf: card for card in (_decode(row[0], KnownCard) for row in rows)}
+
+    def put_cards(self, cards: Iterable[KnownCard]) -> None:
+        with self._db.transaction() as connection:
+            connection.executemany(
+                "INSERT INTO cards (pf, record) VALUES (?, ?) "
+                "ON CONFLICT (pf) DO UPDATE SET record=excluded.record",
+                [(card.pf, _encode(card)) for card in cards],
+            )
 
     # -- approvals, freeze, history
 

@@ -34,6 +34,10 @@ MIGRATIONS: tuple[str, ...] = (
         seq INTEGER NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, said TEXT NOT NULL DEFAULT '',
         at REAL NOT NULL, PRIMARY KEY (operation, seq)) STRICT;
     """,
+    """
+    -- The card behind each PF as it was first seen, so that a swapped one is noticed.
+    CREATE TABLE cards (pf TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
+    """,
 )
 
 VERSION = len(MIGRATIONS)
