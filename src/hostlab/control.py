@@ -74,42 +74,53 @@ def ask(folder: Path, command: str, *, timeout_s: float = ANSWER_LIMIT_S, **argu
 
     Raises Vanished when no supervisor answers, Busy after ``timeout_s``, and what the supervisor reports.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(timeout_s)
-        try:
-            with _short_path(folder) as path:
-                sock.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise Vanished(
-                "its supervisor does not answer",
-                code="host-not-up",
-                where=folder.name,
-                next_step=f"Start it: linkwright lab up. See what runs: linkwright lab list. ({folder})",
-            ) from None
-        sock.sendall(json.dumps({"command": command} | arguments).encode() + b"\n")
+    request = json.dumps({"command": command} | arguments).encode() + b"\n"
+    log = f"linkwright lab log {folder.name} --supervisor"
+    try:
+        data = _exchange(folder, request, timeout_s)
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise Vanished(
+            "its supervisor does not answer",
+            code="host-not-up",
+            where=folder.name,
+            next_step=f"Start it: linkwright lab up. See what runs: linkwright lab list. ({folder})",
+        ) from None
+    except TimeoutError:
+        raise Busy(
+            f"its supervisor has not finished {command!r} after {timeout_s:g} s",
+            code="lab-timeout",
+            where=folder.name,
+            next_step=f"Look at it: linkwright lab list; {log}",
+        ) from None
+    except ConnectionError:
         data = b""
-        while not data.endswith(b"\n"):
-            try:
-                part = sock.recv(65536)
-            except TimeoutError:
-                raise Busy(
-                    f"its supervisor has not finished {command!r} after {timeout_s:g} s",
-                    code="lab-timeout",
-                    where=folder.name,
-                    next_step=f"Look at it: linkwright lab list; linkwright lab log {folder.name} --supervisor",
-                ) from None
-            if not part:
-                raise Vanished(
-                    "its supervisor ended before it answered",
-                    code="host-not-up",
-                    where=folder.name,
-                    next_step=f"Look at what it said last: linkwright lab log {folder.name} --supervisor",
-                )
-            data += part
+    if not data.endswith(b"\n"):
+        raise Vanished(
+            "its supervisor ended before it answered",
+            code="host-not-up",
+            where=folder.name,
+            next_step=f"Look at what it said last: {log}",
+        )
     answer: dict[str, Any] = json.loads(data)
     if "error" in answer:
         raise error_from_json(answer["error"])
     return answer
+
+
+def _exchange(folder: Path, request: bytes, timeout_s: float) -> bytes:
+    """The answer as it came; without a newline at the end it is not whole."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(timeout_s)
+        with _short_path(folder) as path:
+            sock.connect(path)
+        sock.sendall(request)
+        data = b""
+        while not data.endswith(b"\n"):
+            part = sock.recv(65536)
+            if not part:
+                break
+            data += part
+    return data
 
 
 def error_from_json(body: dict[str, Any]) -> LinkwrightError:

@@ -171,15 +171,20 @@ class Supervisor:
 
     def _stop(self, then: Callable[[], None]) -> None:
         """Orderly: process 1 is told; ``then`` follows when all is off."""
-        self.then = then
+        self._follow(then)
         if self.power.state is not State.OFF:
             self.power.stop()
             self.stop_deadline = time.monotonic() + STOP_LIMIT_S
 
     def _crash(self, *, back: bool) -> None:
-        self.then = self.power.on if back else None
+        self._follow(self.power.on if back else None)
         if self.power.state is not State.OFF:
             self.power.kill()
+
+    def _follow(self, then: Callable[[], None] | None) -> None:
+        """What comes when the host is off; nothing comes in the way of `down`."""
+        if self.then != self._end:
+            self.then = then
 
     def _end(self) -> None:
         self.done = True

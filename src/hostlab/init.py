@@ -79,7 +79,8 @@ class Init:
 
     def _boot(self) -> None:
         self.report("mounted")
-        os.read(self.hold_fd, 1)  # ends when the hardware is there
+        if not os.read(self.hold_fd, 1):  # a byte when the hardware is there, an end when power went off before
+            raise StopRequested
         os.close(self.hold_fd)
         if self.config["agent"]:
             self.report("boot-phase")

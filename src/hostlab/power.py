@@ -126,7 +126,11 @@ class Power:
     def stop(self) -> None:
         """Ask process 1 to stop in order."""
         self.state = State.STOPPING
-        self._signal(signal.SIGTERM)
+        if self._go is not None:  # nothing was started yet, and process 1 may not listen yet
+            self._orderly = True
+            self._signal(signal.SIGKILL)
+        else:
+            self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Power off now: process 1 is killed, and with it everything in the host."""
@@ -172,9 +176,13 @@ class Power:
             self.init_pid = int(word["pid"])
             with contextlib.suppress(ProcessLookupError):
                 self._init_fd = os.pidfd_open(self.init_pid)
-        elif phase == "mounted" and self._netns is not None and self.init_pid is not None:
+        elif phase == "mounted" and self.state is State.BOOTING:
+            assert self._netns is not None
+            assert self.init_pid is not None
+            assert self._go is not None
             # Only now: the wires follow process 1's mounts, and those are complete.
             self.hardware.on(self._netns, self.init_pid)
+            os.write(self._go, b"g")
             self._close_go()
         elif phase == "agent-ready":
             self.agent_ready = True
@@ -190,7 +198,7 @@ class Power:
         print(f"boot {self.boots}: {phase} {time.monotonic() - self._begun:.3f} s", flush=True)
 
     def _close_go(self) -> None:
-        """Process 1 waits for the end of this pipe before it starts anything."""
+        """Process 1 waits at this pipe before it starts anything; if it just closes, it ends."""
         if self._go is not None:
             os.close(self._go)
             self._go = None

@@ -147,13 +147,22 @@ def test_a_crashed_host_can_stay_off(lab_host: Host) -> None:
     assert lab_host.exec(["true"]).returncode == 0
 
 
+def test_a_host_can_be_stopped_while_it_starts(start_host: StartHost, lab: Lab) -> None:
+    host = start_host("gpu-09", adapters=[])
+    host.exec(["/run/hostlab/restart"], check=False)
+    begun = time.monotonic()
+    assert lab.down("gpu-09", erase=True)
+    assert time.monotonic() - begun < 60, "it was not stopped but killed when the time for that was over"
+
+
 def test_a_killed_supervisor_takes_its_host_with_it(start_host: StartHost, lab: Lab) -> None:
     host = start_host("gpu-03")
     status = host.status()
-    init = os.pidfd_open(status["init_pid"])
-    os.kill(status["supervisor_pid"], signal.SIGKILL)
-    assert select.select([init], [], [], 30)[0], "process 1 of the host is still there"
-    os.close(init)
+    ends = [os.pidfd_open(status["supervisor_pid"]), os.pidfd_open(status["init_pid"])]
+    signal.pidfd_send_signal(ends[0], signal.SIGKILL)
+    for end in ends:
+        assert select.select([end], [], [], 60)[0], "supervisor or process 1 of the host is still there"
+        os.close(end)
     assert not host.is_up
     with pytest.raises(Vanished):
         host.status()
