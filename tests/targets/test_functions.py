@@ -141,7 +141,7 @@ def test_an_infiniband_vf_gets_both_guids(card: Callable[..., Card], lab: Lab) -
 
 
 def test_a_record_of_an_earlier_boot_does_not_hold_the_vf(card: Callable[..., Card]) -> None:
-    """A power loss while it was attached: the VF is made anew with a GUID of zero, and the record still says held."""
+    """After a power loss the VF is made anew with a GUID of zero, and its record still says held."""
     made = card(infiniband=True)
     before = Before(name="ibp0v0", mtu=2044, address="00:00")
     made.prepare(mode=LinkMode.INFINIBAND, state=AttachmentState.ATTACHED, before=before, boot_id="an earlier one")

@@ -27,6 +27,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..model.errors import Busy, InvalidInput, LinkwrightError, NeedsPerson, Refused, Vanished
+from . import auditing
 from .requests import Requests
 from .status import status
 from .world import World
@@ -102,6 +103,12 @@ def application(world: World) -> Starlette:
                 lambda r, b, w: requests.approve(
                     _text(b, "policy") or None, _list(b, "keys", str), w, _text(b, "why")
                 ),
+            ),
+            route("/v1/audit", "GET", lambda r, b, w: auditing.findings(world)),
+            route(
+                "/v1/audit",
+                "POST",
+                lambda r, b, w: auditing.repair(world, _list(b, "keys", str), w, _text(b, "why")),
             ),
             route("/v1/retry", "POST", lambda r, b, w: requests.retry(_text(b, "policy"), w, _text(b, "why"))),
             route("/v1/freeze", "POST", lambda r, b, w: requests.freeze(True, w, _text(b, "why"))),

@@ -28,7 +28,7 @@ class Hands:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def _context(self, question: Question) -> Context:
+    def context(self, question: Question) -> Context:
         world = self._world
         return Context(
             system=world.system,
@@ -55,7 +55,7 @@ class Hands:
                 holder=holder.detail,
                 next_step="Detach it first, or keep the number of VFs.",
             )
-        functions.prepare_pf(self._context(question), port)
+        functions.prepare_pf(self.context(question), port)
         sriov.set_num_vfs(self._world.system, port.pf.address, step.count)
 
     def attach(self, step: Attach, question: Question) -> Attachment:
@@ -70,7 +70,7 @@ class Hands:
             )
         port = _port(question.inventory, step.port)
         function = slot(port, step.vf_index)
-        context = self._context(question)
+        context = self.context(question)
         mode = step.mode or port.observed_mode
         if step.vf_index is not None:
             kept = functions.prepare_vf(context, port, function, kept, step.interface, mode)
@@ -84,7 +84,7 @@ class Hands:
         if kept is None:
             return
         if kept.state is not AttachmentState.ASSIGNED:
-            kept = container.detach(self._context(question), kept)
+            kept = container.detach(self.context(question), kept)
         if kept.state is AttachmentState.QUARANTINED:
             raise HardwareFault(
                 f"could not be released and is quarantined: {kept.reason}",
@@ -97,7 +97,7 @@ class Hands:
 
     def release(self, attachment: Attachment, question: Question) -> Attachment:
         """Take one interface back and keep its slot."""
-        return container.detach(self._context(question), attachment)
+        return container.detach(self.context(question), attachment)
 
     def prepare_slot(self, attachment: Attachment, interface: Interface, question: Question) -> None:
         """Give an assigned VF its identity before its target runs (boot phase)."""
@@ -105,7 +105,7 @@ class Hands:
         if port is None or attachment.vf_index is None or attachment.vf_index >= len(port.vfs):
             return
         functions.prepare_vf(
-            self._context(question),
+            self.context(question),
             port,
             slot(port, attachment.vf_index),
             attachment,

@@ -29,6 +29,7 @@ COMMANDS = {
     "unfreeze": ("freeze", "Let changes go on."),
     "adapter": ("adapter", "Accept a card in the place of another one."),
     "history": ("history", "Who changed what, when, why."),
+    "audit": ("audit", "What was left behind: leaked functions, names, marks, stale records; --repair."),
     "capture": ("capture", "A scrubbed copy of what this host shows, which the lab can replay."),
     "agent": ("agent", "The daemon of this host."),
     "version": ("version", "Versions of Linkwright and of what it works with."),

@@ -14,7 +14,7 @@ from linkwright.kernel.links import Link
 from linkwright.model.errors import HardwareFault, Vanished
 from linkwright.model.records import Before
 
-from .scene import Netdev, Scene
+from .scene import Netdev, Scene, spare_name
 
 
 @dataclass(frozen=True)
@@ -164,11 +164,8 @@ class Place(Aspect):
         inside = self.scene.fd("target")
         name = self.before.name if self._same_kind(found.link) else None
         if name is None or self.scene.ctx.links.get(name=name) is not None:
-            name = self.spare_name()  # the name is taken in the host: come home first, under one that cannot be
+            name = spare_name(self.scene.address)  # its name is taken in the host: come home under another first
         self._move(found.link, inside, name, self.scene.host_fd)
-
-    def spare_name(self) -> str:
-        return "lw" + "".join(c for c in self.scene.address if c.isalnum())[-13:]
 
     def _move(self, link: Link, source: int | None, name: str, to: int) -> None:
         place: Literal["host", "target"] = "target" if source is None else "host"

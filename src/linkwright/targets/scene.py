@@ -35,6 +35,11 @@ Place = Literal["host", "target"]
 _LOOK_AGAIN_S = 0.25  # while waiting: RDMA devices and drivers tell nothing on older kernels
 
 
+def spare_name(address: str) -> str:
+    """A netdev's name for the way home when its own is taken: made of its PCI address, so nobody else has it."""
+    return "lw" + "".join(c for c in address if c.isalnum())[-13:]
+
+
 @dataclass(frozen=True)
 class Namespace:
     """A pinned network namespace: while ``fd`` is open it lives, whatever becomes of its processes and path."""

@@ -1,0 +1,89 @@
+"""Audit on request: looking in any thread, repairing in the reconcile loop, so that it never races with a step."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from .. import audit
+from ..audit import Finding
+from ..audit.repair import Repairer
+from ..model.errors import LinkwrightError, Refused
+from ..model.plan import Question
+from ..model.records import HistoryEntry
+from ..planner import plan
+from .hands import Hands
+from .world import World
+
+log = logging.getLogger(__name__)
+
+
+def findings(world: World) -> dict[str, Any]:
+    """The shape of ``GET /v1/audit``."""
+    return _answer(world, _look(world)[2])
+
+
+def repair(world: World, keys: Sequence[str], who: str, why: str) -> dict[str, Any]:
+    """``POST /v1/audit``: put right what is safe, and the named findings too. One that fails stops no other."""
+    repaired, failed = world.in_loop(lambda hands: _repair(world, hands, frozenset(keys), who, why))
+    world.ask("audit")
+    return _answer(world, _look(world)[2]) | {"repaired": repaired, "failed": failed}
+
+
+def _look(world: World) -> tuple[Question, audit.Seen, tuple[Finding, ...]]:
+    question, seen = world.look(fresh=True), audit.look(world.system)
+    return question, seen, audit.findings(question, plan(question), seen, world.store.open_operations())
+
+
+def _answer(world: World, found: Sequence[Finding]) -> dict[str, Any]:
+    return {
+        "host": world.question.inventory.host if world.question else "",
+        "settled": world.settled,
+        "findings": [msgspec.to_builtins(f) | {"key": f.key} for f in found],
+    }
+
+
+def _repair(
+    world: World, hands: Hands, keys: frozenset[str], who: str, why: str
+) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
+    question, seen, found = _look(world)
+    _allowed(question)
+    wanted = [f for f in found if f.repair and (f.safe or f.key in keys)]
+    repaired: list[dict[str, str]] = []
+    failed: list[dict[str, Any]] = []
+    for finding in wanted:
+        world.progress.emit("step", finding.where, f"repair: {finding.repair}")
+        try:
+            Repairer(hands.context(question), world.firmware, question, seen).repair(finding)
+        except (LinkwrightError, OSError) as error:
+            log.error("%s: %s", finding.key, error)
+            body = error.to_json() if isinstance(error, LinkwrightError) else {"message": str(error)}
+            failed.append(body | {"key": finding.key})
+            continue
+        repaired.append({"key": finding.key, "repair": finding.repair})
+        world.store.add_history(
+            HistoryEntry(at=time.time(), who=who, what=f"audit repair: {finding.where}: {finding.repair}", why=why)
+        )
+    return repaired, failed
+
+
+def _allowed(question: Question) -> None:
+    if question.desired.frozen_by:
+        raise Refused(
+            f"this host is frozen ({question.desired.frozen_by})",
+            rule=4,
+            code="frozen",
+            next_step="Look at the findings, then: linkwright unfreeze, and repair again.",
+        )
+    if not question.desired.host.spec.allow.functions:
+        raise Refused(
+            "host.yaml does not allow functions to be changed",
+            rule=4,
+            code="functions-not-allowed",
+            where="/etc/linkwright/host.yaml",
+            next_step="Set spec.allow.functions: true, then repair again.",
+        )
