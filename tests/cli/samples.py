@@ -264,7 +264,7 @@ def status(**more: Any) -> dict[str, Any]:
 
 def with_stations(record: ModeChange, reached: Phase, state: str = "now", detail: str = "") -> dict[str, Any]:
     """A mode change as the agent shows it: its record, and its stations up to the one that was reached."""
-    order = [phase for phase in Phase if phase not in (Phase.FAILED, Phase.WAITING)]
+    order = [phase for phase in Phase if phase not in (Phase.FAILED, Phase.WAITING, Phase.ENDED)]
     rows = []
     for phase in order:
         done = order.index(phase) < order.index(reached) or record.phase is Phase.DONE

@@ -10,7 +10,12 @@ from ..api import Agent
 
 @click.group("adapter")
 def adapter() -> None:
-    """What a person has to say of one card."""
+    """What a person has to say of one card.
+
+    \b
+    Examples:
+      linkwright adapter replace 0000:3b:00.0 --why "RMA 4711"
+    """
 
 
 @adapter.command("replace")

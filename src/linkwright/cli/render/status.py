@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from linkwright.model.documents import Allow
 from linkwright.model.plan import Problem
 from linkwright.model.records import Phase
 from linkwright.model.values import LinkMode, port_label
@@ -49,12 +48,13 @@ DONE_WORDS = {
     Phase.FUNCTIONS: "functions ready",
     Phase.REATTACH: "reattached",
 }
+OVER = (Phase.DONE, Phase.ENDED)  # nobody has to know any more
 LINK_TYPES = {"1": LinkMode.INFINIBAND, "2": LinkMode.ROCE}
 
 
 def status_lines(status: StatusView, now: float, width: int | None) -> list[Line]:
     """``now`` in seconds since the epoch."""
-    left: list[Span] = [(printable(status.host), "bold"), (f" · {allowed(_allow(status))}", "")]
+    left: list[Span] = [(printable(status.host), "bold"), (f" · {allowed(status.allow)}", "")]
     if status.frozen_by:
         left.append((f" · FROZEN by {printable(status.frozen_by)}", "bad"))
     lines = both_ends(left, [(f"linkwright {status.version}", "dim")] if status.version else [], width)
@@ -65,7 +65,7 @@ def status_lines(status: StatusView, now: float, width: int | None) -> list[Line
             lines.append(line())
         rows = [row for target in status.targets for row in _target_rows(target, now)]
         lines += lay_out(TARGET_COLUMNS, rows, width).lines
-    shown = [change for change in status.changes if change.phase is not Phase.DONE]
+    shown = [change for change in status.changes if change.phase not in OVER]
     shown += [change for change in status.changes if change.phase is Phase.DONE][:1] if not shown else []
     for change in shown:
         lines += [line(), *change_lines(change, now, width)]
@@ -79,10 +79,6 @@ def status_lines(status: StatusView, now: float, width: int | None) -> list[Line
     if status.frozen_by:
         lines += [line(), line("Every change stands still. Go on with: linkwright unfreeze")]
     return lines
-
-
-def _allow(status: StatusView) -> Allow:
-    return status.allow
 
 
 def _policy_row(policy: PolicyView) -> list[Sequence[Span]]:
@@ -150,8 +146,12 @@ def change_lines(change: ChangeView, now: float, width: int | None) -> list[Line
     """A mode change: what it is, its stations, and when it failed or waits: evidence and the next step."""
     flip = f"{_was(change)} → {change.wanted.value}" if _was(change) else change.wanted.value
     ports = ", ".join(port_label(port) for port in change.ports)
-    style = {Phase.FAILED: "bad", Phase.WAITING: "wait", Phase.DONE: "good"}.get(change.phase, "bold")
-    word = {Phase.FAILED: "FAILED", Phase.WAITING: "WAITING", Phase.DONE: "DONE"}.get(change.phase, "CHANGE")
+    style = {Phase.FAILED: "bad", Phase.WAITING: "wait", Phase.DONE: "good", Phase.ENDED: "dim"}.get(
+        change.phase, "bold"
+    )
+    word = {Phase.FAILED: "FAILED", Phase.WAITING: "WAITING", Phase.DONE: "DONE", Phase.ENDED: "ENDED"}.get(
+        change.phase, "CHANGE"
+    )
     head = f"{change.policy} generation {change.generation} · {flip}" + (f" on {ports}" if ports else "")
     lines = wrap([(word, style), *((each, "") for each in printable(head).split())], width, indent=2, first=0)
     if change.stations:
@@ -216,7 +216,7 @@ def ending_lines(
         lines += lay_out(TARGET_COLUMNS, rows, width).lines
     for change in status.changes:
         if change.policy in policies or any(each.policy == change.policy for each in concerned):
-            if change.phase is Phase.DONE and concerned:
+            if change.phase in OVER and concerned:
                 continue
             lines += [line(), *change_lines(change, now, width)]
     names: set[str] = {f"policy {name}" for name in policies}
