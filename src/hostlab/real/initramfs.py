@@ -1,7 +1,8 @@
 """The initramfs: busybox, the few modules that lead to the root, and the script that puts it together.
 
-The guest's root is an overlay: the cached Debian and Linkwright's layer below (both by 9p, read-only), a disk of the host's
-own on top. So nothing is copied before a boot, and what the host writes survives restarts and power cuts as on any host.
+The guest's root is an overlay: the cached Debian and Linkwright's layer below (read-only disks that all hosts share), a
+disk of the host's own on top. So nothing is copied before a boot, and what the host writes survives restarts and power
+cuts as on any host. Disks and not 9p, by which each look at a file is a message to QEMU: the boot takes half the time.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-MODULES = ("virtio_blk", "9pnet_virtio", "9p", "overlay", "ext4")
-ROOT_TAG, LAYER_TAG = "root", "layer"
+MODULES = ("virtio_blk", "overlay", "ext4")
 
 INIT = """\
 #!/bin/busybox sh
@@ -22,10 +22,9 @@ $bb mount -t proc proc /proc
 $bb mount -t sysfs sysfs /sys
 $bb mount -t devtmpfs dev /dev
 while read module; do $bb insmod "/modules/$module"; done </modules/order
-for tag in root:/lower layer:/layer; do
-    $bb mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 "${tag%%:*}" "${tag##*:}"
-done
-$bb mount -t ext4 /dev/vda /state
+$bb mount -t ext4 -o ro,noatime /dev/vda /lower
+$bb mount -t ext4 -o ro,noatime /dev/vdb /layer
+$bb mount -t ext4 -o noatime /dev/vdc /state
 $bb mkdir -p /state/upper /state/work /state/lab /state/containers /state/libvirt
 $bb mount -t overlay -o lowerdir=/layer:/lower,upperdir=/state/upper,workdir=/state/work overlay /new || exec $bb sh
 $bb mkdir -p /new/lab /new/var/lib/containers /new/var/lib/libvirt/images

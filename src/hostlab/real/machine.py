@@ -140,9 +140,8 @@ class RealHost:
             "-m", str(self.memory_mib), "-device", "intel-iommu,intremap=on",
             "-kernel", str(root.kernel), "-initrd", str(initrd),
             "-append", f"{_ARGUMENTS} systemd.hostname={self.name} {personas}",
-            "-drive", f"file={self.disk},if=none,id=disk,format=raw,discard=unmap",
-            "-device", "virtio-blk-pci,drive=disk",
-            *_virtfs(initramfs.ROOT_TAG, root.tree), *_virtfs(initramfs.LAYER_TAG, layer),
+            *_disk("root", root.image, "readonly=on"), *_disk("layer", layer / project.IMAGE, "readonly=on"),
+            *_disk("own", self.disk, "discard=unmap"),
             "-device", "virtio-serial-pci",
             "-chardev", f"socket,id=channel,path={run / 'channel.sock'},server=on,wait=off",
             "-device", f"virtserialport,chardev=channel,name={PORT}",
@@ -206,20 +205,12 @@ class RealHost:
 
     def _make_disk(self, root: Root) -> None:
         fresh = self.disk.with_suffix(".new")
-        with open(fresh, "wb") as image:
-            image.truncate(STATE_MIB << 20)
-        command = [*root.program("usr/sbin/mkfs.ext4"), "-q", "-F", "-E", "lazy_itable_init=1,nodiscard", str(fresh)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise LinkwrightError(
-                f"its disk could not be made: {done.stderr.strip()}", code="host-failed", where=self.name
-            )
+        recipe.make_disk(root, fresh, STATE_MIB)
         fresh.replace(self.disk)
 
 
-def _virtfs(tag: str, tree: Path) -> list[str]:
-    backend = f"local,id={tag},path={tree},security_model=passthrough,readonly=on,multidevs=remap"
-    return ["-fsdev", backend, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+def _disk(name: str, file: Path, option: str) -> list[str]:
+    return ["-drive", f"file={file},if=none,id={name},format=raw,{option}", "-device", f"virtio-blk-pci,drive={name}"]
 
 
 def wait_until(what: Callable[[], bool], limit_s: float) -> bool:

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hostlab.real import cache
-from hostlab.real.recipe import Root
+from hostlab.real.recipe import Root, make_disk, size_mib
 from linkwright.model.errors import LinkwrightError
 
+IMAGE = "image"
 ENVIRONMENT = "opt/linkwright"
 PYTHON = "3.13"  # of the root's Debian
 _SITE = f"{ENVIRONMENT}/lib/python{PYTHON}/site-packages"
@@ -40,7 +41,7 @@ _MASKED = (
 
 
 def obtain(root: Root, say: Callable[[str], None]) -> Path:
-    """The layer for ``root``, built when the sources changed. Raises LinkwrightError(lab-not-possible, layer-not-built)."""
+    """The directory with the layer for ``root`` (``IMAGE``: a disk), built when the sources changed. Raises LinkwrightError(lab-not-possible, layer-not-built)."""
     source = _checkout()
     settings = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = sorted([*settings["dependencies"], *settings["optional-dependencies"]["lab"]])
@@ -53,7 +54,10 @@ def obtain(root: Root, say: Callable[[str], None]) -> Path:
 
     def layer(directory: Path) -> None:
         say("laying Linkwright over the root file system")
-        _layer(root, source, cache.obtain("deps", needs, dependencies), directory)
+        tree = directory / "tree"
+        _layer(root, source, cache.obtain("deps", needs, dependencies), tree)
+        make_disk(root, directory / IMAGE, size_mib(tree), tree)
+        shutil.rmtree(tree)
 
     return cache.obtain("layer", _digest([needs, *_contents(source)]), layer)
 

@@ -2,7 +2,8 @@
 
 An igb card has no link mode to set. So a FUSE file system serves ``config`` (with the gateway to the emulated firmware),
 ``vendor`` and ``device``, each bound over the file of that name of the real function; the unmodified mstconfig then
-finds a ConnectX at the address where sriov_numvfs makes real VFs. The kernel's own view stays real: drivers, SR-IOV,
+finds a ConnectX at the address where sriov_numvfs makes real VFs, and reaches its firmware by a character device
+(``driver``). The kernel's own view stays real: drivers, SR-IOV,
 IOMMU groups. One thing of it is told otherwise: the link type of a PF in InfiniBand mode (``lens``).
 
 The kernel's command line names the cards: ``hostlab.card=0000:01:00.0,cx7-vpi-single,RoCE``; the mode is the one it
@@ -24,12 +25,14 @@ import mfusepy
 
 from hostlab import firmware, mounts, personas, tlvdb, vsc
 from hostlab.fuse import serve
+from hostlab.real.guest.driver import Driver
 from hostlab.real.guest.lens import Lens
 from linkwright.model.values import LinkMode
 
 RUN = Path("/run/hostlab")
 STATE = Path("/lab/firmware")
 NETWORK_CLASS = 0x020000
+GATEWAY_SIZE = 24
 
 
 @dataclass
@@ -44,7 +47,9 @@ class Function:
     def read(self, name: str, size: int, offset: int) -> bytes:
         persona = self.card.persona
         if name == "config":
-            return self.gateway.read(self._config(), offset, size)
+            # Each dword of the real config space is an access of emulated hardware: a query of the gateway needs none.
+            gateway = size == 4 and vsc.CAPABILITY < offset < vsc.CAPABILITY + GATEWAY_SIZE
+            return self.gateway.read(b"" if gateway else self._config(), offset, size)
         text = {"vendor": "0x15b3", "device": f"{persona.device_id:#06x}"}[name] + "\n"
         return text.encode()[offset : offset + size]
 
@@ -140,6 +145,8 @@ def main() -> None:
         for name in Files.NAMES:
             mounts.bind(files / function.address / name, place / name)
             covered.append(place / name)
+    for function in functions:
+        Driver(function.address, function.card).start()
     lens = Lens({f.address: f.card for f in functions}, RUN / "netlink.sock")
     lens.start()
     _ready()
