@@ -110,6 +110,12 @@ def application(world: World) -> Starlette:
                 "POST",
                 lambda r, b, w: auditing.repair(world, _list(b, "keys", str), w, _text(b, "why")),
             ),
+            route("/v1/uninstall", "GET", lambda r, b, w: requests.uninstall_offer()),
+            route(
+                "/v1/uninstall",
+                "POST",
+                lambda r, b, w: requests.uninstall(_text(b, "key"), w, _text(b, "why")),
+            ),
             route("/v1/retry", "POST", lambda r, b, w: requests.retry(_text(b, "policy"), w, _text(b, "why"))),
             route("/v1/freeze", "POST", lambda r, b, w: requests.freeze(True, w, _text(b, "why"))),
             route("/v1/unfreeze", "POST", lambda r, b, w: requests.freeze(False, w, _text(b, "why"))),

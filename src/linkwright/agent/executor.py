@@ -15,6 +15,8 @@ from ..model.errors import LinkwrightError, Vanished
 from ..model.plan import Attach, Detach, Plan, Question, SetVfs, WriteFirmware
 from ..model.records import HistoryEntry
 from ..planner.approvals import change_key
+from . import backup
+from .asfound import keep_vfs
 from .engine import Engine
 from .hands import Hands
 from .world import World
@@ -86,8 +88,10 @@ class Executor:
     def _take(self, step: Taken, question: Question) -> None:
         match step:
             case WriteFirmware():
+                backup.keep(self._world, step.pf)
                 self._world.firmware.write(step.pf, {s.name: s.value for s in step.settings})
             case SetVfs():
+                keep_vfs(self._world.store, step.port, step.before)
                 self._hands.set_vfs(step, question)
             case Attach():
                 self._hands.attach(step, question)

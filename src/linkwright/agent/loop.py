@@ -15,6 +15,7 @@ from ..model.plan import Plan, Question
 from ..model.records import AttachmentState, Phase
 from ..planner import plan
 from ..targets.recovery import recover
+from . import restoring, uninstalling
 from .engine import Engine
 from .executor import Executor
 from .hands import Hands
@@ -101,6 +102,10 @@ class Loop:
         acted = self._executor.take(made, question)
         if not acted:
             acted = self._engine.settle(made, question)
+        if not acted:
+            acted = restoring.finish(self._world, made, question)
+        if not acted:
+            acted = uninstalling.carry_on(self._world, self._hands, made, question)
         if not acted:
             self._drop_used_approvals(made, question)
         return acted

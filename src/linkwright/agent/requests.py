@@ -18,7 +18,8 @@ from ..model.errors import InvalidInput, NeedsPerson, Refused
 from ..model.plan import Approval, Desired, Plan, Problem, Question
 from ..model.records import HistoryEntry, ModeChange
 from ..planner import plan
-from . import engine, replaced
+from . import engine, replaced, restoring, uninstalling
+from .asfound import as_found
 from .world import World
 
 # What cannot be carried out as it is written is refused when it is applied, not after a drain.
@@ -38,6 +39,15 @@ class Requests:
     def apply(self, objects: list[Any], approvals: Iterable[str], who: str, why: str) -> dict[str, Any]:
         """Store the documents and the yeses given; returns generations, plan and the progress cursor."""
         documents = _documents(objects)
+        asked = uninstalling.running(self._world.store)
+        if asked:
+            raise Refused(
+                f"this host is being given back as it was found ({asked})",
+                rule=4,
+                code="uninstalling",
+                holder=asked,
+                next_step="Look: linkwright uninstall. When it is done, apply again.",
+            )
         made = self._plan(documents)[1]
         _refuse(documents, made.problems)
         keys = set(approvals)
@@ -53,11 +63,15 @@ class Requests:
         generations: dict[str, int] = {}
         with store.transaction():
             for document in documents:
+                old: LinkPolicy | Target | None
                 if isinstance(document, LinkPolicy):
                     before = store.generations().get(document.name, 0)
+                    old = next((p for p in store.policies() if p.name == document.name), None)
+                    store.drop_note(f"{restoring.NOTE}{document.name}")
                     generations[f"LinkPolicy/{document.name}"] = generation = store.put_policy(document)
                 elif isinstance(document, Target):
                     before = store.target_generations().get(document.name, 0)
+                    old = next((t for t in store.targets() if t.name == document.name), None)
                     generations[f"Target/{document.name}"] = generation = store.put_target(document)
                 if before != generation:
                     what = f"apply {type(document).__name__} {document.name} generation {generation}"
@@ -67,7 +81,8 @@ class Requests:
                             who=who,
                             what=what,
                             why=why,
-                            after=msgspec.json.encode(document).decode(),
+                            before=_text(old),
+                            after=_text(document),
                         )
                     )
             if keys:
@@ -87,19 +102,55 @@ class Requests:
                 holder=", ".join(users),
                 next_step=f"Detach them first: linkwright detach {users[0]}",
             )
+        if kind == "LinkPolicy":
+            return self._delete_policy(name, who, why, cursor)
+        old = next((t for t in store.targets() if t.name == name), None)
+        if old is None:
+            raise _not_found(kind, name)
         with store.transaction():
-            gone = store.delete_policy(name) if kind == "LinkPolicy" else store.delete_target(name)
-            if gone:
-                store.add_history(HistoryEntry(at=time.time(), who=who, what=f"delete {kind} {name}", why=why))
-        if not gone:
-            raise InvalidInput(
-                f"there is no {kind} of this name",
-                code="not-found",
-                where=name,
-                next_step="Look: linkwright status",
-            )
+            store.delete_target(name)
+            store.add_history(_deleted(kind, old, who, why, ""))
         self._world.ask("delete")
         return {"deleted": f"{kind}/{name}", "cursor": cursor}
+
+    def _delete_policy(self, name: str, who: str, why: str, cursor: int) -> dict[str, Any]:
+        """``onDelete: Keep``: gone, and what is there stays. ``Restore``: it stays until the way back is complete;
+        deleted once more meanwhile, it is gone at once."""
+        store = self._world.store
+        old = next((p for p in store.policies() if p.name == name), None)
+        if old is None:
+            raise _not_found("LinkPolicy", name)
+        question, made = self._plan([])
+        ports = [d.port for d in made.decisions if d.policy == name]
+        back: list[LinkPolicy] = []
+        if old.spec.on_delete == "Restore" and name not in restoring.restoring(store):
+            back = restoring.way_back(old, ports, as_found(store, name), question)
+        said = restoring.what_stays(ports, question)
+        if back:
+            said = [restoring.in_words(document) for document in back]
+        with store.transaction():
+            store.drop_note(f"{restoring.NOTE}{name}")
+            if back:
+                for document in back:
+                    store.put_policy(document)
+                    store.put_note(f"{restoring.NOTE}{document.name}", who)
+            else:
+                store.delete_policy(name)
+            store.add_history(_deleted("LinkPolicy", old, who, why, "; ".join(said)))
+        self._world.ask("delete")
+        return {"deleted": f"LinkPolicy/{name}", "restoring": bool(back), "said": said, "cursor": cursor}
+
+    def uninstall_offer(self) -> dict[str, Any]:
+        """What an uninstall would do now; changes nothing."""
+        made: dict[str, Any] = msgspec.to_builtins(uninstalling.offer(self._world, self._world.look(fresh=True)))
+        return made
+
+    def uninstall(self, key: str, who: str, why: str) -> dict[str, Any]:
+        """Begin it; ``key`` is the offer's and names whom it interrupts."""
+        cursor = self._world.progress.last
+        uninstalling.begin(self._world, self._world.look(fresh=True), key, who, why)
+        self._world.ask("uninstall")
+        return {"cursor": cursor}
 
     def approve(self, policy: str | None, keys: Iterable[str], who: str, why: str) -> dict[str, Any]:
         """Say yes to what the present plan asks for: all of one policy, or exact keys."""
@@ -191,6 +242,22 @@ def with_documents(desired: Desired, documents: Iterable[LinkPolicy | Target]) -
         targets=tuple(targets.values()),
         generations=generations,
     )
+
+
+def _deleted(kind: str, old: LinkPolicy | Target, who: str, why: str, after: str) -> HistoryEntry:
+    return HistoryEntry(
+        at=time.time(), who=who, what=f"delete {kind} {old.name}", why=why, before=_text(old), after=after
+    )
+
+
+def _not_found(kind: str, name: str) -> InvalidInput:
+    return InvalidInput(
+        f"there is no {kind} of this name", code="not-found", where=name, next_step="Look: linkwright status"
+    )
+
+
+def _text(document: LinkPolicy | Target | None) -> str:
+    return "" if document is None else msgspec.json.encode(document).decode()
 
 
 def policy_of(approval: Approval, made: Plan) -> str | None:

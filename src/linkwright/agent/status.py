@@ -11,6 +11,7 @@ from ..model.documents import Target
 from ..model.plan import Plan, Problem, Question
 from ..model.records import Attachment, AttachmentState, ModeChange, Phase
 from .reasons import why_not_connected
+from .restoring import restoring
 from .world import World
 
 STATIONS = (
@@ -36,6 +37,7 @@ def status(world: World) -> dict[str, Any]:
     attachments = {(a.target, a.interface): a for a in world.store.attachments()}
     changes = world.store.changes()
     generations = world.store.generations()
+    on_the_way_back = restoring(world.store)
     host, broken = world.host_config()
     problems = list(made.problems)
     if broken:
@@ -57,7 +59,7 @@ def status(world: World) -> dict[str, Any]:
                 "generation": generations.get(policy.name, 0),
                 "link_mode": policy.spec.link_mode.value,
                 "ports": [d.port for d in made.decisions if d.policy == policy.name],
-                "state": _policy_state(policy.name, changes, problems),
+                "state": _policy_state(policy.name, changes, problems, policy.name in on_the_way_back),
                 "problems": [msgspec.to_builtins(p) for p in problems if p.subject == f"policy {policy.name}"],
             }
             for policy in world.store.policies()
@@ -96,7 +98,9 @@ def stations(change: ModeChange) -> list[dict[str, Any]]:
     return rows
 
 
-def _policy_state(name: str, changes: tuple[ModeChange, ...], problems: list[Problem]) -> str:
+def _policy_state(
+    name: str, changes: tuple[ModeChange, ...], problems: list[Problem], on_the_way_back: bool
+) -> str:
     change = next((c for c in changes if c.policy == name), None)
     if change is not None and (change.open or change.phase is Phase.FAILED):
         return change.phase.value
@@ -104,7 +108,7 @@ def _policy_state(name: str, changes: tuple[ModeChange, ...], problems: list[Pro
         return "refused"
     if any(p.severity == "waiting" and p.subject == f"policy {name}" for p in problems):
         return "waiting"
-    return "in force"
+    return "restoring" if on_the_way_back else "in force"
 
 
 def _target(

@@ -67,7 +67,7 @@ def _shape(
     wants_vfs = functions.assign == "VF" or len(keys) > 1 or (bool(keys) and has_vfs)
     if not wants_vfs:
         return Shape(form="PF" if keys else None, count=port.num_vfs, slots=dict.fromkeys(keys))
-    shape = Shape(form="VF" if keys or functions.num_vfs else None)
+    shape = Shape(form="VF" if keys or functions.num_vfs is not None else None)
     limit = functions.num_vfs if functions.num_vfs is not None else vf_limit(view, port_id)
     blocked = _not_ours(view, port) | {i for i in staying if i is not None}
     _give_indexes(view, port, keys, blocked, limit, shape, problems)

@@ -182,6 +182,27 @@ class Store:
                 [(card.pf, _encode(card)) for card in cards],
             )
 
+    def every_change(self) -> tuple[ModeChange, ...]:
+        """All changes of all policies, deleted ones too, oldest first."""
+        rows = self._db.query("SELECT record FROM changes ORDER BY id")
+        return tuple(_decode(row[0], ModeChange) for row in rows)
+
+    # -- notes: few words that outlive a restart (VF counts from before, what is being taken back)
+
+    def notes(self, prefix: str) -> dict[str, str]:
+        """Notes whose name begins so: the rest of the name → its text."""
+        rows = self._db.query("SELECT name, value FROM settings WHERE substr(name, 1, ?) = ?", len(prefix), prefix)
+        return {str(name)[len(prefix) :]: str(value) for name, value in rows}
+
+    def put_note(self, name: str, text: str, *, keep: bool = False) -> None:
+        """``keep``: a note of this name that is there already stays as it is."""
+        conflict = "DO NOTHING" if keep else "DO UPDATE SET value=excluded.value"
+        insert = "INSERT INTO settings (name, value) VALUES (?, ?)"
+        self._db.write(f"{insert} ON CONFLICT (name) {conflict}", name, text)
+
+    def drop_note(self, name: str) -> None:
+        self._db.write("DELETE FROM settings WHERE name=?", name)
+
     # -- approvals, freeze, history
 
     def approvals(self) -> frozenset[str]:
