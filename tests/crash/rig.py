@@ -45,7 +45,7 @@ class Operation:
 
     name: str
     ask: Ask
-    restarts: int = 0
+    before: Ask | None = None  # done undisturbed
 
 
 @dataclass
@@ -154,6 +154,8 @@ class Rig:
         pause = self._last_kill + LEAST_BETWEEN_KILLS_S - began
         if result.at and pause > 0:
             time.sleep(pause)
+        if operation.before is not None:
+            operation.before(self)
         self._arm(result.at)
         operation.ask(self)
         wanted = self.wanted.get(operation.name)
@@ -219,9 +221,10 @@ class Rig:
         return len(containers(self.names)) == len(self.names)
 
     def _left(self) -> list[str]:
-        """What a second pass would do."""
-        plan = self.agent().post("/v1/plan", {"documents": []})
-        return [f"planned again: {step['step']} {step.get('reason')}" for step in plan["steps"]]
+        """What a second pass would do, and what an audit finds."""
+        answer = self.agent().get("/v1/audit")
+        left = [f"planned again: {step['step']} {step.get('reason')}" for step in answer["planned"]]
+        return left + [f"audit: {found['text']}" for found in answer["findings"]]
 
 
 def _json(text: str) -> list[Any]:
@@ -232,18 +235,36 @@ def _pf_form(rig: Rig) -> None:
     rig.apply(policy("InfiniBand", pf=PF, extra="  functions: {assign: PF}"))
 
 
+def _damage(rig: Rig) -> None:
+    """The PF's netdev as a crash of another tool might leave it: our mark, a name of ours, another MTU."""
+    netns = os.open(f"/proc/{rig.host.status()['init_pid']}/ns/net", os.O_RDONLY)
+    try:
+        link = next(link for link in rig.look.links.dump(netns) if link.parent == PF)
+        rig.look.links.change(link.ifindex, netns, up=False)
+        rig.look.links.change(link.ifindex, netns, name="net1", alias="linkwright:ghost/net1", mtu=1280)
+    finally:
+        os.close(netns)
+    rig.settle()
+
+
+def _repair(rig: Rig) -> None:
+    rig.post("/v1/audit", {"why": "crash test"})
+
+
 ATTACH = Operation("attach", lambda rig: rig.apply(rig.target(0)))
 DETACH = Operation("detach", lambda rig: rig.delete(rig.names[0]))
 SECOND = Operation("1 to 2 targets", lambda rig: rig.apply(rig.target(1)))
 ONE = Operation("2 to 1 targets", lambda rig: rig.delete(rig.names[1]))
 TO_PF = Operation("policy: VFs to PF", _pf_form)
 AUTO = Operation("policy: Auto again", lambda rig: rig.apply(policy("InfiniBand", pf=PF)))
-TO_ROCE = Operation("mode to RoCE", lambda rig: rig.apply(policy("RoCE", pf=PF)), restarts=1)
-TO_IB = Operation("mode to InfiniBand", lambda rig: rig.apply(policy("InfiniBand", pf=PF)), restarts=1)
+TO_ROCE = Operation("mode to RoCE", lambda rig: rig.apply(policy("RoCE", pf=PF)))
+TO_IB = Operation("mode to InfiniBand", lambda rig: rig.apply(policy("InfiniBand", pf=PF)))
+REPAIR = Operation("audit --repair", _repair, before=_damage)
 
 CIRCLES: dict[str, tuple[tuple[Operation, ...], tuple[Operation, ...], tuple[Operation, ...]]] = {
     # name: (to get there, the circle, to get back)
     "attach": ((), (ATTACH, DETACH), ()),
     "targets": ((ATTACH,), (SECOND, ONE, TO_PF, AUTO), (DETACH,)),
+    "repair": ((), (REPAIR,), ()),
     "mode": ((ATTACH, SECOND), (TO_ROCE, TO_IB), (ONE, TO_PF, AUTO, DETACH)),
 }

@@ -13,7 +13,7 @@ from .. import audit
 from ..audit import Finding
 from ..audit.repair import Repairer
 from ..model.errors import LinkwrightError, Refused
-from ..model.plan import Question
+from ..model.plan import Plan, Question
 from ..model.records import HistoryEntry
 from ..planner import plan
 from .hands import Hands
@@ -24,25 +24,30 @@ log = logging.getLogger(__name__)
 
 def findings(world: World) -> dict[str, Any]:
     """The shape of ``GET /v1/audit``."""
-    return _answer(world, _look(world)[2])
+    return _answer(world, *_look(world))
 
 
 def repair(world: World, keys: Sequence[str], who: str, why: str) -> dict[str, Any]:
     """``POST /v1/audit``: put right what is safe, and the named findings too. One that fails stops no other."""
     repaired, failed = world.in_loop(lambda hands: _repair(world, hands, frozenset(keys), who, why))
     world.ask("audit")
-    return _answer(world, _look(world)[2]) | {"repaired": repaired, "failed": failed}
+    return _answer(world, *_look(world)) | {"repaired": repaired, "failed": failed}
 
 
-def _look(world: World) -> tuple[Question, audit.Seen, tuple[Finding, ...]]:
+def _look(world: World) -> tuple[Question, Plan, audit.Seen, tuple[Finding, ...]]:
     question, seen = world.look(fresh=True), audit.look(world.system)
-    return question, seen, audit.findings(question, plan(question), seen, world.store.open_operations())
+    made = plan(question)
+    return question, made, seen, audit.findings(question, made, seen, world.store.open_operations())
 
 
-def _answer(world: World, found: Sequence[Finding]) -> dict[str, Any]:
+def _answer(
+    world: World, question: Question, made: Plan, seen: audit.Seen, found: Sequence[Finding]
+) -> dict[str, Any]:
+    """``planned``: what the agent would do now by itself; empty when it has come to rest."""
     return {
-        "host": world.question.inventory.host if world.question else "",
+        "host": question.inventory.host,
         "settled": world.settled,
+        "planned": [msgspec.to_builtins(step) for step in made.steps if step.needs is None],
         "findings": [msgspec.to_builtins(f) | {"key": f.key} for f in found],
     }
 
@@ -50,7 +55,7 @@ def _answer(world: World, found: Sequence[Finding]) -> dict[str, Any]:
 def _repair(
     world: World, hands: Hands, keys: frozenset[str], who: str, why: str
 ) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
-    question, seen, found = _look(world)
+    question, _, seen, found = _look(world)
     _allowed(question)
     wanted = [f for f in found if f.repair and (f.safe or f.key in keys)]
     repaired: list[dict[str, str]] = []

@@ -1,0 +1,6 @@
+"""Audit tests use the planner's short makers of questions."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "planner"))

@@ -1,0 +1,6 @@
+"""The rig stands on the same managed host as the jobs."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "job"))
