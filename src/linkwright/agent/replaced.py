@@ -1,8 +1,8 @@
 """A swapped card: what ``linkwright adapter replace`` does once a person said that the new card is meant.
 
 The new card is remembered in the old one's place. What the old card's firmware was told says nothing of the new
-one, so its settings leave the records of mode changes (else "activated once already" would hold the new card back),
-and changes that were only about it are ended. Slots stay: targets get functions of the new card.
+one, so its settings leave the records of mode changes (else "activated once already" would hold it back), and
+changes that were only about it are ended. Slots stay: targets get functions of the new card.
 """
 
 from __future__ import annotations

@@ -17,8 +17,11 @@ from linkwright.agent.world import World
 from linkwright.kernel.system import System
 from linkwright.model.documents import LinkPolicy, Target
 from linkwright.model.errors import LinkwrightError
+from linkwright.model.inventory import Port
 from linkwright.model.plan import Plan, Question
 from linkwright.planner import plan
+from linkwright.planner.untouchable import untouchable
+from linkwright.planner.view import view
 from linkwright.store.db import Store
 
 from .views import NicsView
@@ -37,6 +40,11 @@ class LocalHost:
         question = self.world.look()
         allow = question.desired.host.spec.allow if self.configured else None
         return NicsView(inventory=question.inventory, decisions=plan(question).decisions, allow=allow)
+
+    def usable_ports(self) -> list[Port]:
+        """The ports that nothing forbids to work on, whatever policies there are."""
+        seen = view(self.world.look())
+        return [port for port in seen.ports.values() if untouchable(seen, seen.adapters[port.id], port) is None]
 
     def plan(self, documents: Iterable[LinkPolicy | Target]) -> tuple[Question, Plan]:
         """What the agent would answer to POST /v1/plan."""

@@ -28,6 +28,7 @@ COMMANDS = {
     "freeze": ("freeze", "Stop every change on this host at the next safe point."),
     "unfreeze": ("freeze", "Let changes go on."),
     "adapter": ("adapter", "Accept a card in the place of another one."),
+    "host": ("host", "Files of this host that keep its network managers off the functions."),
     "history": ("history", "Who changed what, when, why."),
     "audit": ("audit", "What was left behind: leaked functions, names, marks, stale records; --repair."),
     "capture": ("capture", "A scrubbed copy of what this host shows, which the lab can replay."),
