@@ -17,18 +17,27 @@ ADAPTER_FAULTS = {
     "merged": "true: a bond over its ports makes one RDMA device of them (RoCE mode only); false: apart again",
     "link_broken": "number of the port whose link does not come up whatever the fabric carries; 0: all are whole",
 }
+HOST_FAULTS = {
+    "meddler": "seconds: somebody's network manager ups, configures and renames each netdev so long after it came "
+    "(back) to the host; false: it leaves them alone",
+}
 FABRIC_FAULTS = {"subnet_manager": "true or false: does a subnet manager answer on the fabric?"}
 
 
 def known() -> dict[str, dict[str, str]]:
     """What ``apply`` takes: {"card": {name: meaning}, "adapter": …, "fabric": …}."""
-    return {"card": dict(FAULTS), "adapter": ADAPTER_FAULTS, "fabric": FABRIC_FAULTS}
+    return {"card": dict(FAULTS), "adapter": ADAPTER_FAULTS, "host": HOST_FAULTS, "fabric": FABRIC_FAULTS}
 
 
 def apply(machine: Machine, wire: Wire, arguments: Mapping[str, Any]) -> None:
-    """``arguments``: ``where`` (an adapter's PCI address, with or without function, or a fabric's name), ``name``,
-    ``value``. Raises InvalidInput."""
+    """``arguments``: ``where`` (an adapter's PCI address, with or without function, a fabric's name, or the
+    host's), ``name``, ``value``. Raises InvalidInput."""
     where, name, value = str(arguments["where"]), str(arguments["name"]), arguments["value"]
+    if where == machine.name:
+        if name not in HOST_FAULTS:
+            raise _unknown(name, HOST_FAULTS)
+        wire.meddle(float(value) if value is not True else 0.0, on=bool(value))
+        return
     if where in machine.fabrics:
         _fabric(machine, where, name, value)
         return

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from hostlab import veth
 from hostlab.linkview import HostLinks
 from hostlab.machine import Machine
+from hostlab.meddler import Meddler
 from hostlab.namespaces import Namespace, Watcher, namespaces_of_host, search
 from hostlab.nl_kernel import EventSocket, KernelSocket
 from hostlab.nl_link import MTU_DEFAULT, Device, octets
@@ -47,6 +48,7 @@ class Wire:
         self._linger_s = linger_s
         self._lock = threading.RLock()
         self._running = False
+        self._meddler: Meddler | None = None
         self._serial = itertools.count(1)
         self._qpns = itertools.count(0x1029, 0x13)
         self._clear()
@@ -84,6 +86,7 @@ class Wire:
             if not self._running:
                 return
             self._running = False
+        self.meddle(0.0, on=False)
         self._watcher.stop()
         with self._lock:
             for peer in self._by_peer:
@@ -159,6 +162,15 @@ class Wire:
                 if found is not None:
                     self._take_in(found, self.host, self._places.at(inode, ifindex))
 
+    def meddle(self, delay_s: float, *, on: bool) -> None:
+        """Fault: see ``meddler.Meddler``. For this life of the host."""
+        with self._lock:
+            if self._meddler is not None:
+                self._meddler.stop()
+                self._meddler = None
+            if on and self._running:
+                self._meddler = Meddler(self.host.fd, delay_s)
+
     def device_of(self, fn: FunctionState) -> Device | None:
         with self._lock:
             self.sync()
@@ -215,6 +227,11 @@ class Wire:
         self._devices[fn.address] = self._by_peer[device.peer] = device
         self._places.put(device, self.host, pair[1])
         self._plug(device)
+        self._appeared(device.name)
+
+    def _appeared(self, name: str) -> None:
+        if self._meddler is not None:
+            self._meddler.appeared(name)
 
     def _plug(self, device: Device) -> None:
         fn = device.fn
@@ -316,6 +333,8 @@ class Wire:
             if arrived is not None:
                 self._locate(arrived)
                 device = self._places.at(space.inode, ifindex)
+                if space is self.host:
+                    self._appeared(codec.read_string(fields[veth.IFLA_IFNAME]))
         if device is None:
             self._places.taken_by_another(space, ifindex)
         else:

@@ -17,6 +17,7 @@ from ..model.inventory import Function, Inventory, Port
 from ..model.plan import Attach, Detach, Question, SetVfs
 from ..model.records import Attachment, AttachmentState
 from ..model.values import port_label
+from ..planner.view import HOST_KINDS
 from ..targets import container, functions
 from ..targets.context import Context
 from .world import World
@@ -41,9 +42,15 @@ class Hands:
         )
 
     def set_vfs(self, step: SetVfs, question: Question) -> None:
-        """Refused while the kernel shows a holder of any function of the port (interlock rule 2)."""
+        """Refused while the kernel shows a holder of any function of the port (interlock rule 2). What the host
+        itself does with the PF goes on while VFs come and go; whether the port may be used, the plan says."""
         port = _port(self._world.look_at_kernel(question), step.port)
-        holders = [holder for function in port.functions for holder in function.holders]
+        holders = [
+            holder
+            for function in port.functions
+            for holder in function.holders
+            if not (function.is_pf and holder.kind in HOST_KINDS)
+        ]
         if holders:
             holder = holders[0]
             raise Refused(

@@ -23,7 +23,7 @@ from .asfound import as_found
 from .world import World
 
 # What cannot be carried out as it is written is refused when it is applied, not after a drain.
-REFUSED_ON_APPLY = frozenset({"fixed-mode", "fabric-lacks-mode", "num-vfs-limit", "rdma-name-taken"})
+REFUSED_ON_APPLY = frozenset({"fixed-mode", "fabric-lacks-mode", "num-vfs-limit", "rdma-name-taken", "dpu-mode"})
 
 
 class Requests:

@@ -145,14 +145,17 @@ def _keep_up(
         if state.state == "running" and same and record.state is AttachmentState.ATTACHED and view.held(record):
             return
         if not (state.state == "running" and same and record.state is AttachmentState.ATTACHING):
-            out.detach.append(_detach(decided, record, _stale(state.state, same), forget=False))
+            gone = view.function(record.port, record.vf_index) is None
+            out.detach.append(_detach(decided, record, _stale(state.state, same, gone), forget=False))
     if state.state != "running":
         _not_running(decided, target, interface, out)
         return
     _give(decided, target, interface, port, index, out, needs=None)
 
 
-def _stale(state: str, same: bool) -> str:
+def _stale(state: str, same: bool, gone: bool) -> str:
+    if gone:
+        return "its function is gone (a reload of the driver?)"
     if state != "running":
         return "its container does not run any more; the slot stays its own"
     return "its function is back on the host" if same else "its container runs in a new namespace"

@@ -63,8 +63,11 @@ class View:
         return record.state in LIVE and record.boot_id in (None, self.question.inventory.boot_id)
 
     def held(self, record: Attachment) -> bool:
-        """Live, and the kernel does not show the function back in the host's own namespace."""
+        """Live, and the kernel does not show the function back in the host's own namespace, nor that it is gone: a
+        reload of the driver or somebody's write of sriov_numvfs takes VFs away under their holders."""
         function = self.function(record.port, record.vf_index)
+        if function is None and record.port in self.ports:
+            return False
         at_home = function is not None and function.netdev is not None
         return self.live(record) and not at_home
 
