@@ -52,7 +52,15 @@ class PeerProtocol(H11Protocol):
         peer = transport.get_extra_info("socket")
         raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", raw)
-        self.client = (f"uid {uid} (pid {pid})", uid)
+        self.client = (f"uid {uid} ({_command(pid)}pid {pid})", uid)
+
+
+def _command(pid: int) -> str:
+    """``linkwright, `` or ``curl, ``: the peer's own name for itself, while it lives."""
+    try:
+        return f"{Path(f'/proc/{pid}/comm').read_text().strip()}, "
+    except OSError:
+        return ""
 
 
 def application(world: World) -> Starlette:

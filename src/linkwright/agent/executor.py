@@ -16,7 +16,7 @@ from ..model.plan import Attach, Detach, Plan, Question, SetVfs, WriteFirmware
 from ..model.records import HistoryEntry
 from ..planner.approvals import change_key
 from . import backup
-from .asfound import keep_vfs
+from .asfound import keep_settings, keep_vfs
 from .engine import Engine
 from .hands import Hands
 from .world import World
@@ -89,6 +89,7 @@ class Executor:
         match step:
             case WriteFirmware():
                 backup.keep(self._world, step.pf)
+                keep_settings(self._world.store, step.settings)
                 self._world.firmware.write(step.pf, {s.name: s.value for s in step.settings})
             case SetVfs():
                 keep_vfs(self._world.store, step.port, step.before)

@@ -31,6 +31,7 @@ COMMANDS = {
     "host": ("host", "Files of this host that keep its network managers off the functions."),
     "history": ("history", "Who changed what, when, why."),
     "audit": ("audit", "What was left behind: leaked functions, names, marks, stale records; --repair."),
+    "uninstall": ("uninstall", "What leaves this host as it was found; --restore does it."),
     "capture": ("capture", "A scrubbed copy of what this host shows, which the lab can replay."),
     "agent": ("agent", "The daemon of this host."),
     "version": ("version", "Versions of Linkwright and of what it works with."),

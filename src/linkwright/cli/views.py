@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from linkwright.model.documents import Allow
 from linkwright.model.inventory import Inventory
-from linkwright.model.plan import Approval, Plan, PortDecision, Problem
+from linkwright.model.plan import Approval, Plan, PortDecision, Problem, SetVfs, WriteFirmware
 from linkwright.model.records import HistoryEntry, ModeChange, Phase
 from linkwright.model.values import LinkMode
 
@@ -85,6 +85,18 @@ class NicsView(Struct, frozen=True, kw_only=True):
     inventory: Inventory
     decisions: tuple[PortDecision, ...] = ()
     allow: Allow | None = None
+
+
+class UninstallView(Struct, frozen=True, kw_only=True):
+    """GET /v1/uninstall: what would go, whom it interrupts, what would be put back and what cannot be."""
+
+    policies: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    interrupts: tuple[str, ...] = ()
+    steps: tuple[SetVfs | WriteFirmware, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    running: bool = False
+    key: str = ""
 
 
 class HistoryView(Struct, frozen=True, kw_only=True):

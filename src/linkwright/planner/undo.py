@@ -31,14 +31,21 @@ class AsFound(Struct, frozen=True, kw_only=True):
     vfs: dict[PortId, int] = {}
 
 
-def first_settings(changes: Iterable[ModeChange], since: float = 0.0) -> tuple[Setting, ...]:
+def first_settings(
+    changes: Iterable[ModeChange], since: float = 0.0, extra: Iterable[tuple[float, Setting]] = ()
+) -> tuple[Setting, ...]:
     """Of each parameter its first write. ``changes`` in any order; only those that began after ``since`` count,
-    and only those whose intent was stored: nothing was written for the others."""
+    and only those whose intent was stored: nothing was written for the others. ``extra``: writes that belonged to
+    no change, with their times."""
+    written = [
+        (change.started, setting)
+        for change in changes
+        if change.started > since and change.intent_at is not None and change.returning_from is None
+        for setting in change.settings
+    ]
     found: dict[tuple[str, str], Setting] = {}
-    for change in sorted(changes, key=lambda c: c.started):
-        if change.started > since and change.intent_at is not None and change.returning_from is None:
-            for setting in change.settings:
-                found.setdefault((setting.pf, setting.name), setting)
+    for _, setting in sorted([*written, *extra], key=lambda each: each[0]):
+        found.setdefault((setting.pf, setting.name), setting)
     return tuple(found[key] for key in sorted(found))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -13,6 +13,7 @@ from .. import output as out
 from ..api import Agent
 
 if TYPE_CHECKING:
+    from ..render.text import Line
     from ..views import StatusView
 
 KINDS = {"policy": "LinkPolicy", "linkpolicy": "LinkPolicy", "target": "Target"}
@@ -31,7 +32,8 @@ def delete(
 ) -> None:
     """Delete policies and targets. KIND is policy or target; it may be left out when one name has one meaning.
 
-    A target gives its interfaces back. A policy that targets use is refused; its ports stay in their mode.
+    A target gives its interfaces back. A policy that targets use is refused. With onDelete: Keep its ports stay as
+    they are; with Restore they go back to the values from before, by an ordinary mode change.
 
     \b
     Examples:
@@ -79,10 +81,24 @@ def which(text: str, status: StatusView) -> tuple[str, str]:
     )
 
 
+def deleted_lines(kind: str, name: str, answer: Any) -> list[Line]:
+    """What was deleted, and of a policy what stays (onDelete: Keep) or where it goes back to (Restore)."""
+    from ..render.text import line, paragraph
+
+    said = [str(text) for text in answer.get("said") or ()] if isinstance(answer, dict) else []
+    back = isinstance(answer, dict) and bool(answer.get("restoring"))
+    if back:
+        lines = [line(f"Policy {name} is deleted when it has gone back to what was there (onDelete: Restore).")]
+    else:
+        lines = [line(f"Deleted {'policy' if kind == 'LinkPolicy' else 'target'} {name}.")]
+    for text in said:
+        lines += paragraph(text, out.width(), indent=2)
+    return lines
+
+
 def remove(wanted: Sequence[tuple[str, str]], *, why: str, wait: bool, output: str) -> int:
     """Targets first, since a policy that targets use is refused; the exit code."""
     from .. import doing
-    from ..render.text import line
 
     agent = Agent.from_environment()
     order = sorted(dict.fromkeys(wanted), key=lambda each: each[0] == "LinkPolicy")
@@ -91,7 +107,7 @@ def remove(wanted: Sequence[tuple[str, str]], *, why: str, wait: bool, output: s
         query = f"?why={quote(why)}" if why else ""
         answer = agent.delete(f"/v1/{PATHS[kind]}/{quote(name, safe='')}{query}")
         cursor = doing.cursor_of(answer) if cursor is None else cursor
-        out.show([line(f"Deleted {'policy' if kind == 'LinkPolicy' else 'target'} {name}.")], sys.stderr)
+        out.show(deleted_lines(kind, name, answer), sys.stderr)
     if not wait or cursor is None:
         return 0
     return doing.follow(

@@ -193,9 +193,13 @@ def _station(station: Station, change: ChangeView, now: float) -> Span:
 
 
 def person(who: str) -> str:
-    """``uid 0 (pid 4711)`` as people say it: ``root``; the pid has ended long ago."""
-    name = re.sub(r" \(pid \d+\)$", "", who)
-    return "root" if name == "uid 0" else name
+    """``uid 0 (linkwright, pid 4711)`` as people say it: ``root``, or ``root by curl`` when another program than
+    the command line asked; the pid has ended long ago."""
+    found = re.fullmatch(r"(.+?) \((?:(.+), )?pid \d+\)", who)
+    if found is None:
+        return "root" if who == "uid 0" else who
+    name = "root" if found[1] == "uid 0" else found[1]
+    return name if found[2] in (None, "linkwright") else f"{name} by {found[2]}"
 
 
 def _problems(status: StatusView) -> list[Problem]:
