@@ -28,7 +28,6 @@ STATIONS = (
     Phase.REATTACH,
     Phase.DONE,
 )
-_WAITS_AT = {"no-subnet-manager": Phase.VERIFY_FABRIC, "link-down": Phase.VERIFY_FABRIC}
 
 
 def status(world: World) -> dict[str, Any]:
@@ -74,18 +73,16 @@ def status(world: World) -> dict[str, Any]:
 def stations(change: ModeChange) -> list[dict[str, Any]]:
     """Every station with ``done``, ``now``, ``todo`` or ``failed``. A failed change is marked where it stood."""
     at = change.phase
-    stopped = at in (Phase.FAILED, Phase.WAITING)
-    if at is Phase.WAITING:
-        at = _WAITS_AT.get(change.reason_code, Phase.RESTARTING)
-    elif at is Phase.FAILED:
-        at = Phase.VERIFY_MODE if change.activations else Phase.STAGED
+    stopped = at in (Phase.FAILED, Phase.WAITING, Phase.ENDED)
+    if stopped:
+        at = change.stopped_at or Phase.INTENT
     reached = STATIONS.index(at)
     rows = []
     for index, phase in enumerate(STATIONS):
         if index < reached or change.phase is Phase.DONE:
             state = "done"
         elif index == reached:
-            state = ("failed" if change.phase is Phase.FAILED else "waiting") if stopped else "now"
+            state = ("waiting" if change.phase is Phase.WAITING else "failed") if stopped else "now"
         else:
             state = "todo"
         row: dict[str, Any] = {"phase": phase.value, "state": state, "at": None, "detail": ""}

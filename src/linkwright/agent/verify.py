@@ -10,8 +10,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ..model.inventory import Adapter, Inventory, Port
+from ..model.plan import Question
 from ..model.records import ModeChange
-from ..model.values import LinkMode, port_label
+from ..model.values import LinkMode, guid_is_set, port_label
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -26,6 +27,54 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 OK = Verdict(ok=True)
+POWER_CYCLE = (
+    "Power-cycle the host once: power off and on again, not a reset or a restart (on its BMC: ipmitool chassis "
+    "power cycle, or Redfish ComputerSystem.Reset with ResetType PowerCycle)."
+)
+POWER_CYCLE_ONLY = "the card says that it loads this setting only on a power cycle."
+POWER_CODES = frozenset({"card-not-reset", "power-cycle-needed", "mode-not-taken", "setting-not-taken"})
+"""Verdicts that a power cycle may mend."""
+
+
+def asks_power_cycle(change: ModeChange) -> bool:
+    """Did mstconfig, when it wrote, ask for a power cycle instead of a reboot?"""
+    return any("power cycle" in line for line in change.said)
+
+
+def adapters(change: ModeChange, inventory: Inventory) -> list[Adapter]:
+    """The cards that the change writes to, as they are seen now."""
+    pfs = {s.pf for s in change.settings}
+    return [a for a in inventory.adapters if any(p.pf.address in pfs for p in a.ports)]
+
+
+def card(change: ModeChange, adapter: Adapter) -> str:
+    """The PF through which the change reaches this adapter."""
+    mine = {p.pf.address for p in adapter.ports}
+    return next(s.pf for s in change.settings if s.pf in mine)
+
+
+def cards(change: ModeChange) -> list[str]:
+    return sorted({s.pf for s in change.settings})
+
+
+def evidence(change: ModeChange, inventory: Inventory) -> str:
+    """The four readings of each port of the change."""
+    boot_changed = inventory.boot_id != change.boot_id
+    lines = []
+    for port_id in change.ports:
+        port, adapter = inventory.port(port_id), inventory.adapter_of(port_id)
+        if port is None or adapter is None:
+            lines.append(f"{port_label(port_id)} is not there")
+        else:
+            lines.append(f"{port_label(port_id)}: {readings(port, change.wanted, adapter, boot_changed)}")
+    return "; ".join(lines)
+
+
+def taken(change: ModeChange, question: Question) -> bool:
+    """Is everything that the change wants current, and seen so by the kernel?"""
+    return mode_verdict(change, question.inventory, question.now).ok and settings_verdict(
+        change, question.inventory
+    ).ok
 
 
 def readings(port: Port, wanted: LinkMode, adapter: Adapter, boot_changed: bool) -> str:
@@ -72,23 +121,7 @@ def _port_mode(change: ModeChange, inventory: Inventory, port_id: str, now: floa
     seen = readings(port, change.wanted, adapter, inventory.boot_id != change.boot_id)
     retry = f'then: linkwright retry {change.policy} --reason "…"'
     if port.current_mode is not None and port.current_mode != change.wanted:
-        if not card_was_reset(change, adapter, now):
-            return Verdict(
-                code="card-not-reset",
-                text=f"{label}: the host restarted without resetting the card (kexec or a warm restart). {seen}",
-                next_step=f"Power-cycle the host once, {retry}",
-            )
-        if any("power cycle" in line for line in change.said):
-            return Verdict(
-                code="power-cycle-needed",
-                text=f"{label}: the card takes this setting only on a power cycle. {seen}",
-                next_step=f"Power-cycle the host once, {retry}",
-            )
-        return Verdict(
-            code="mode-not-taken",
-            text=f"{label}: the card did not take the mode. {seen}",
-            next_step=f"Compare with mstconfig -d {port.pf.address} -e query; power-cycle the host once, {retry}",
-        )
+        return _not_taken(change, label, port, seen, card_was_reset(change, adapter, now), retry)
     if port.observed_mode is None:
         return Verdict(
             wait=True,
@@ -106,12 +139,39 @@ def _port_mode(change: ModeChange, inventory: Inventory, port_id: str, now: floa
     return OK
 
 
+def _not_taken(change: ModeChange, label: str, port: Port, seen: str, was_reset: bool, retry: str) -> Verdict:
+    if not was_reset:
+        return Verdict(
+            code="card-not-reset",
+            text=f"{label}: the host restarted without resetting the card (kexec or a warm restart). {seen}",
+            next_step=f"{POWER_CYCLE} Then{retry.removeprefix('then')}",
+        )
+    if asks_power_cycle(change):
+        return Verdict(
+            code="power-cycle-needed",
+            text=f"{label}: the card takes this setting only on a power cycle. {seen}",
+            next_step=f"{POWER_CYCLE} Then{retry.removeprefix('then')}",
+        )
+    after = " although it was reset" if change.method == "FirmwareReset" else ""
+    return Verdict(
+        code="mode-not-taken",
+        text=f"{label}: the card did not take the mode{after}. {seen}",
+        next_step=f"Compare with mstconfig -d {port.pf.address} -e query. {POWER_CYCLE} "
+        f"Then{retry.removeprefix('then')}",
+    )
+
+
 def card_was_reset(change: ModeChange, adapter: Adapter, now: float) -> bool:
     """Did the firmware itself start again since the intent? Unknown uptime counts as yes (no evidence against)."""
-    before = change.uptime_before.get(adapter.id)
-    if adapter.uptime_s is None or before is None or change.intent_at is None:
+    return was_reset(change, adapter.id, adapter.uptime_s, now)
+
+
+def was_reset(change: ModeChange, adapter_id: str, uptime_s: int | None, now: float) -> bool:
+    """The same for an uptime that was just measured."""
+    before = change.uptime_before.get(adapter_id)
+    if uptime_s is None or before is None or change.intent_at is None:
         return True
-    return adapter.uptime_s < before + max(0.0, now - change.intent_at) - 1
+    return uptime_s < before + max(0.0, now - change.intent_at) - 1
 
 
 def settings_verdict(change: ModeChange, inventory: Inventory) -> Verdict:
@@ -125,7 +185,7 @@ def settings_verdict(change: ModeChange, inventory: Inventory) -> Verdict:
             return Verdict(
                 code="setting-not-taken",
                 text=f"{setting.pf}: {setting.name} is {int(current)}, wanted {setting.value}",
-                next_step=f'Power-cycle the host once, then: linkwright retry {change.policy} --reason "…"',
+                next_step=f'{POWER_CYCLE} Then: linkwright retry {change.policy} --reason "…"',
             )
     return OK
 
@@ -148,6 +208,15 @@ def _port_fabric(port: Port, change: ModeChange) -> Verdict:
     where = f"fabric {port.fabric}" if port.fabric else "its fabric"
     again = "It goes on by itself when that is mended."
     if change.wanted is LinkMode.INFINIBAND:
+        if rdma is not None and rdma.node_guid is not None and not guid_is_set(rdma.node_guid):
+            return Verdict(
+                wait=True,
+                code="guid-zero",
+                text=f"{label}: {rdma.name} has no GUID ({rdma.node_guid}), so no subnet manager will know it",
+                awaited=f"{label}: its GUID",
+                next_step=f"Reload the driver of {port.pf.address}; when it stays zero, look at the card's GUIDs "
+                f"(mstflint -d {port.pf.address} query). {again}",
+            )
         if rdma is None or (rdma.state in (None, "ACTIVE") and rdma.lid not in (0, 0xFFFF) and rdma.sm_lid != 0):
             return OK
         if rdma.phys_state == "LinkUp" or rdma.state in ("INIT", "ARMED", "ACTIVE"):

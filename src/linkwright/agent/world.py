@@ -32,6 +32,7 @@ from ..store.db import Store
 from ..targets import podman
 from ..targets.steps import Moment
 from .memory import RememberedFirmware
+from .offers import Offers
 from .progress import Progress
 from .wakeups import Wakeups
 
@@ -45,6 +46,7 @@ class World:
         self.system = system
         self.store = store
         self.firmware = RememberedFirmware(open_firmware(system))
+        self._offers = Offers(self.firmware)
         self.links = Links(system.netlink)
         self.rdma = Rdma(system.netlink)
         self.progress = Progress()
@@ -124,6 +126,7 @@ class World:
         inventory = discovery.observe(self.system, self.firmware, desired.host, records.attachments)
         found = owners.find(self.system, inventory.adapters)
         inventory = known.compared(msgspec.structs.replace(inventory, owners=found), self.store.cards())
+        inventory = self._offers.added(inventory, desired)
         return Question(
             desired=desired,
             inventory=inventory,
