@@ -8,7 +8,6 @@ says so and ends; nothing is lost, since the change lives in the agent's file.
 from __future__ import annotations
 
 import queue
-import re
 import signal
 import sys
 import threading
@@ -23,7 +22,7 @@ from linkwright.model.errors import LinkwrightError
 
 from .api import Agent, AgentAway
 from .output import screen_of
-from .render.text import Line, cut, line, paint, printable
+from .render.text import Line, cut, line, paint, port_labels, printable
 from .render.times import span
 from .views import Event, read
 
@@ -34,9 +33,6 @@ PATIENCE_S = 2.0  # what takes longer shows what is awaited
 AGENT_BACK_S = 30.0  # an agent that went away without a host restart is given this long to come back
 RESTART_PHASES = ("restarting",)
 END = object()
-PORT = re.compile(
-    r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7])/([1-9][0-9]?)\b"
-)  # a port id, in foreign text
 SIGNS = {"failed": ("✖", "bad"), "waiting": ("…", "wait"), "done": ("✔", "good")}
 
 
@@ -188,7 +184,7 @@ class Follower:
 
 def _words(event: Event) -> str:
     subject = f"{event.subject}: " if event.subject and event.subject not in event.text else ""
-    return printable(PORT.sub(r"\1 p\2", f"{subject}{event.text}"))
+    return printable(port_labels(f"{subject}{event.text}"))
 
 
 def _same(one: Event, other: Event) -> bool:

@@ -10,7 +10,7 @@ from linkwright.model.records import HistoryEntry
 
 from .status import person
 from .table import Column, lay_out
-from .text import Line, Span, line, printable
+from .text import Line, Span, line, port_labels, printable
 from .times import clock
 
 MOST_FIELDS = 4  # of a changed document on one line
@@ -36,7 +36,7 @@ def history_lines(entries: Sequence[HistoryEntry], now: float, width: int | None
             [
                 [(clock(entry.at, now), "dim")],
                 [(printable(person(entry.who)), "")],
-                [(printable(what), "")],
+                [(printable(port_labels(what)), "")],
                 [(printable(entry.why) or "–", "" if entry.why else "dim")],
             ]
         )

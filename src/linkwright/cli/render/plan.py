@@ -27,10 +27,9 @@ from linkwright.model.values import LinkMode, port_label
 
 from .errors import rule_words
 from .explain import explain_lines
-from .text import Line, Span, line, paragraph, printable, text_width, wrap
+from .text import Line, Span, line, paragraph, port_labels, printable, text_width, wrap
 
 INDENT = 15  # where a step's text begins: "  1 write      "
-LEAST_REASON = 36  # a step that leaves less room for the reasons beside it gets its own reason below
 
 
 def plan_lines(
@@ -90,7 +89,7 @@ def step_lines(steps: Sequence[Step], width: int | None) -> list[Line]:
     taken = [i for i, (*_, group) in enumerate(rows) if isinstance(group[0], Detach) and group[0].interrupts]
     given = [i for i, (*_, group) in enumerate(rows) if isinstance(group[0], Attach)]
     out: list[Line] = []
-    most = None if width is None else width - INDENT - LEAST_REASON
+    most = None if width is None else (width - INDENT) // 2  # longer steps get their reason below
     sizes = [text_width(what) for _, what, _, _ in rows]
     room = max((size for size in sizes if most is None or size <= most), default=0)
     for index, (verb, what, why, group) in enumerate(rows):
@@ -219,7 +218,7 @@ def problem_lines(problem: Problem, width: int | None) -> list[Line]:
     ]
     subject = "" if problem.subject in problem.text else f"{problem.subject}: "
     words = [(f"{kind}{rule_words(problem.rule)}:", style)]
-    words += [(word, "") for word in printable(f"{subject}{problem.text}").split()]
+    words += [(word, "") for word in printable(port_labels(f"{subject}{problem.text}")).split()]
     lines = wrap(words, width, indent=2, first=0)
     if problem.holder and problem.holder not in problem.text:
         lines += paragraph(f"Held by {problem.holder}.", width, indent=2)

@@ -6,6 +6,7 @@ its way to the socket, and lines as plain tuples make golden tests exact.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -24,6 +25,7 @@ STYLES = {
 }
 RESET = "\x1b[0m"
 ELLIPSIS = "…"
+PORT_ID = re.compile(r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7])/([1-9][0-9]?)\b")
 
 
 def line(*parts: str | Span) -> Line:
@@ -50,6 +52,11 @@ def width_of(spans: Iterable[Span]) -> int:
 def printable(text: str) -> str:
     """Text from outside (names, tools' words) without control characters, so that it cannot steer the terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def port_labels(text: str) -> str:
+    """Port ids in a text as people read them: ``0000:3b:00.0/1`` → ``0000:3b:00.0 p1``."""
+    return PORT_ID.sub(r"\1 p\2", text)
 
 
 def cut(spans: Sequence[Span], width: int) -> Line:
