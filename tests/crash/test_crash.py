@@ -5,23 +5,14 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
 
 import pytest
 from rig import CIRCLES, POWER, Rig
-
-from hostlab.lab import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("crash")]
 
 SEED = int(os.environ.get("LINKWRIGHT_SEED") or time.time())
 BUDGET_S = {"attach": 45.0, "targets": 60.0, "repair": 15.0, "mode": 60.0}
-
-
-@pytest.fixture(scope="module")
-def rig(lab: Lab) -> Iterator[Rig]:
-    yield Rig(lab, "crash-sample")
-    lab.down("crash-sample", erase=True)
 
 
 @pytest.mark.parametrize("circle", list(BUDGET_S))

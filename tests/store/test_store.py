@@ -237,7 +237,7 @@ def test_a_damaged_file_is_said_and_left(tmp_path: Path) -> None:
     with pytest.raises(NeedsPerson, match="damaged") as caught:
         Store(path)
     assert caught.value.code == "state-damaged"
-    assert "mv " in caught.value.next_step
+    assert "sets the file aside" in caught.value.next_step
     assert path.read_bytes() == before
 
 

@@ -19,8 +19,10 @@ from pathlib import Path
 from ..kernel.system import System
 from ..model.errors import Busy, NeedsPerson
 from ..model.records import Phase
+from ..store.damaged import Salvaged, open_store
 from ..store.db import Store
 from .loop import Loop, boot_phase
+from .rebuild import rebuild
 from .wakeups import LinkEvents
 from .world import World
 
@@ -37,12 +39,14 @@ def run(
     if os.geteuid() != 0:
         raise NeedsPerson("the agent needs root", code="not-root", next_step="Run it as root (systemd does).")
     system = System.from_environment(os.environ)
-    with only_one(system.run), contextlib.closing(Store(system.state / "state.db")) as store:
+    with only_one(system.run), _opened(system) as (store, salvaged):
         world = World(system, store)
         if crash_folder := os.environ.get("LINKWRIGHT_CRASH"):
             from . import crashpoints
 
             crashpoints.install(world, Path(crash_folder))
+        if salvaged is not None:
+            rebuild(world, salvaged)
         loop = Loop(world)
         if boot_phase_only:
             ready = boot_phase(world, loop, timeout_s)
@@ -51,6 +55,13 @@ def run(
         if once:
             return _once(world, loop)
         return _serve(world, loop)
+
+
+@contextlib.contextmanager
+def _opened(system: System) -> Iterator[tuple[Store, Salvaged | None]]:
+    store, salvaged = open_store(system.state / "state.db")
+    with contextlib.closing(store):
+        yield store, salvaged
 
 
 def _once(world: World, loop: Loop) -> int:

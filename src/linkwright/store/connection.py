@@ -76,6 +76,12 @@ class Database:
                 raise
             self.watch("after commit")
 
+    def check(self) -> None:
+        """SQLite's own check of every page; raises NeedsPerson ``state-damaged``."""
+        said = [str(row[0]) for row in self.query("PRAGMA quick_check(1)")]
+        if said != ["ok"]:
+            raise damaged(self.path, "; ".join(said))
+
     def before_commit(self, connection: sqlite3.Connection) -> None:
         """Rules over several rows, checked once at the end of a transaction; raise to roll it back."""
 
@@ -185,12 +191,7 @@ class Database:
                 code="state-busy", where=str(self.path), next_step=f"Look who has it open: fuser -v {self.path}",
             )  # fmt: skip
         if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return NeedsPerson(
-                f"is damaged ({error}). It was left as it is.",
-                code="state-damaged", where=str(self.path),
-                next_step=f"Move it away (mv {self.path} {self.path}.damaged), then start the agent: it begins "
-                "with an empty state and asks the kernel what is in use.",
-            )  # fmt: skip
+            return damaged(self.path, str(error))
         if primary in (
             sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
             sqlite3.SQLITE_PERM,
@@ -205,6 +206,16 @@ class Database:
             next_step=f"Make room in {self.path.parent} or make it writable (df, mount), then: "
             "systemctl restart linkwright",
         )  # fmt: skip
+
+
+def damaged(path: Path, why: str) -> NeedsPerson:
+    return NeedsPerson(
+        f"is damaged ({why}).",
+        code="state-damaged",
+        where=str(path),
+        next_step="Restart the agent (systemctl restart linkwright): it sets the file aside, builds the state "
+        "again from it and from the kernel, and freezes the host until somebody looked.",
+    )
 
 
 def _connect(where: str) -> sqlite3.Connection:

@@ -21,7 +21,7 @@ from linkwright.model.errors import Refused
 from linkwright.model.records import Attachment, AttachmentState, HistoryEntry, KnownCard, ModeChange
 from linkwright.model.values import port_label
 
-from .connection import Database
+from .connection import Database, damaged
 from .journal import OpenOperation, Operation, begin_operation, open_operations
 
 _T = TypeVar("_T")
@@ -72,6 +72,11 @@ class Store:
         with self._db.transaction():
             yield
 
+    def check(self) -> None:
+        """Read the whole file: raises NeedsPerson ``state-damaged`` where a page or a value cannot be read."""
+        self._db.check()
+        self.policies(), self.targets(), self.attachments(), self.changes(), self.cards(), self.open_operations()
+
     # -- documents
 
     def policies(self) -> tuple[LinkPolicy, ...]:
@@ -94,6 +99,15 @@ class Store:
     def put_target(self, doc: Target) -> int:
         return self._put_document("targets", doc)
 
+    def raise_generations(self, known: Iterable[tuple[str, str, int]]) -> None:
+        """(policies or targets, name, generation): none counts again from below what it once was."""
+        with self._db.transaction() as connection:
+            connection.executemany(
+                "INSERT INTO generations (kind, name, generation) VALUES (?, ?, ?) "
+                "ON CONFLICT (kind, name) DO UPDATE SET generation=max(generation, excluded.generation)",
+                list(known),
+            )
+
     def delete_policy(self, name: str) -> bool:
         """True if there was one. Its generation is remembered: made again, it goes on counting."""
         return self._db.write("DELETE FROM policies WHERE name=?", name) > 0
@@ -105,11 +119,11 @@ class Store:
 
     def attachments(self) -> tuple[Attachment, ...]:
         rows = self._db.query("SELECT record FROM attachments ORDER BY target, interface")
-        return tuple(_decode(row[0], Attachment) for row in rows)
+        return tuple(_decode(row[0], Attachment, self.path) for row in rows)
 
     def attachment(self, target: str, interface: str) -> Attachment | None:
         rows = self._db.query("SELECT record FROM attachments WHERE target=? AND interface=?", target, interface)
-        return _decode(rows[0][0], Attachment) if rows else None
+        return _decode(rows[0][0], Attachment, self.path) if rows else None
 
     def put_attachment(self, attachment: Attachment) -> Attachment:
         """Store it, and return what is stored: before-values already on record stay while the attachment lives.
@@ -152,12 +166,12 @@ class Store:
         rows = self._db.query(
             "SELECT record FROM changes WHERE id IN (SELECT max(id) FROM changes GROUP BY policy) ORDER BY policy"
         )
-        return tuple(_decode(row[0], ModeChange) for row in rows)
+        return tuple(_decode(row[0], ModeChange, self.path) for row in rows)
 
     def change_history(self, policy: str, limit: int = 20) -> tuple[ModeChange, ...]:
         """All changes of a policy, newest first."""
         rows = self._db.query("SELECT record FROM changes WHERE policy=? ORDER BY id DESC LIMIT ?", policy, limit)
-        return tuple(_decode(row[0], ModeChange) for row in rows)
+        return tuple(_decode(row[0], ModeChange, self.path) for row in rows)
 
     def put_change(self, change: ModeChange) -> None:
         """Store it. (policy, generation, started) is its key: a retry starts anew and is a change of its own."""
@@ -172,7 +186,7 @@ class Store:
     def cards(self) -> dict[str, KnownCard]:
         """The known card behind each PF, by the PF's address."""
         rows = self._db.query("SELECT record FROM cards ORDER BY pf")
-        return {card.pf: card for card in (_decode(row[0], KnownCard) for row in rows)}
+        return {card.pf: card for card in (_decode(row[0], KnownCard, self.path) for row in rows)}
 
     def put_cards(self, cards: Iterable[KnownCard]) -> None:
         with self._db.transaction() as connection:
@@ -185,7 +199,7 @@ class Store:
     def every_change(self) -> tuple[ModeChange, ...]:
         """All changes of all policies, deleted ones too, oldest first."""
         rows = self._db.query("SELECT record FROM changes ORDER BY id")
-        return tuple(_decode(row[0], ModeChange) for row in rows)
+        return tuple(_decode(row[0], ModeChange, self.path) for row in rows)
 
     # -- notes: few words that outlive a restart (VF counts from before, what is being taken back)
 
@@ -243,7 +257,7 @@ class Store:
     def history(self, limit: int = 100) -> tuple[HistoryEntry, ...]:
         """Newest first."""
         rows = self._db.query("SELECT entry FROM history ORDER BY id DESC LIMIT ?", limit)
-        return tuple(_decode(row[0], HistoryEntry) for row in rows)
+        return tuple(_decode(row[0], HistoryEntry, self.path) for row in rows)
 
     def add_history(self, entry: HistoryEntry) -> None:
         self._db.write("INSERT INTO history (at, entry) VALUES (?, ?)", entry.at, _encode(entry))
@@ -265,9 +279,8 @@ class Store:
     # -- within
 
     def _documents(self, table: str, kind: type[_D]) -> tuple[_D, ...]:
-        return tuple(
-            _decode(row[0], kind) for row in self._db.query(f"SELECT document FROM {table} ORDER BY name")
-        )
+        rows = self._db.query(f"SELECT document FROM {table} ORDER BY name")
+        return tuple(_decode(row[0], kind, self.path) for row in rows)
 
     def _generations(self, table: str) -> dict[str, int]:
         rows = self._db.query(
@@ -278,7 +291,8 @@ class Store:
     def _put_document(self, table: str, doc: LinkPolicy | Target) -> int:
         with self._db.transaction() as connection:
             old = connection.execute(f"SELECT document FROM {table} WHERE name=?", (doc.name,)).fetchone()
-            changed = old is None or _decode(old[0], type(doc)).spec != doc.spec
+            kept = None if old is None else _decode(old[0], type(doc), self.path)
+            changed = kept is None or kept.spec != doc.spec
             connection.execute(
                 f"INSERT INTO {table} (name, document) VALUES (?, ?) "
                 "ON CONFLICT (name) DO UPDATE SET document=excluded.document",
@@ -315,5 +329,8 @@ def _encode(record: object) -> str:
     return msgspec.json.encode(record).decode()
 
 
-def _decode(text: str, kind: type[_T]) -> _T:
-    return msgspec.json.decode(text, type=kind)
+def _decode(text: str, kind: type[_T], path: Path) -> _T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, TypeError, ValueError) as error:
+        raise damaged(path, f"a {kind.__name__} in it: {error}") from error
