@@ -27,10 +27,11 @@ from linkwright.model.errors import HardwareFault
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2
-# Each blocked write holds a thread of libfuse; the default is 10. Idle ones are kept: a thread that ends leaves
-# its Python thread state behind (see _wrapper), 12 MB after a burst of 16 readers; keeping them costs nothing
-# measurable.
-MAX_THREADS = 64
+# Each blocked write holds a thread of libfuse (one for each PF at most). Idle ones are kept: a thread that ends
+# leaves its Python thread state behind (see _wrapper), 12 MB after a burst of 16 readers. But few: each request
+# wakes another idle thread, and on one busy CPU those that woke in vain stand before the one that answers (three
+# mstconfig at once took 7 to 15 s with 128 threads, 4 to 6 s with 12, on a loaded machine).
+MAX_THREADS = 16
 START_LIMIT_S = 60.0
 _here = threading.local()
 _log = logging.getLogger(__name__)
