@@ -8,9 +8,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "job"))
 
-from rig import Rig  # noqa: E402
+from rig import Rig
 
-from hostlab.lab import Lab  # noqa: E402
+from hostlab.lab import Lab
 
 
 @pytest.fixture(scope="session")

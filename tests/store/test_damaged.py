@@ -1,4 +1,4 @@
-"""A damaged state file: noticed at the start, set aside, read as far as it goes; whatever is cut off in between."""
+"""A damaged state file: noticed at the start, set aside, read as far as it goes; also when that is cut off."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_store import BEFORE, attachment, policy, target
 
-from linkwright.model.errors import LinkwrightError, NeedsPerson
+from linkwright.model.errors import NeedsPerson
 from linkwright.model.records import AttachmentState, HistoryEntry
-from linkwright.store import Store
+from linkwright.store import Store, schema
 from linkwright.store.damaged import kept, open_store
 
 
@@ -120,11 +120,9 @@ def test_any_damage_ends_in_a_usable_store(tmp_path_factory: pytest.TempPathFact
     if data.draw(st.booleans()):
         del raw[data.draw(st.integers(0, len(raw))) :]
     path.write_bytes(raw)
-    try:
-        store, salvaged = open_store(path)
-    except LinkwrightError as error:
-        assert error.code == "state-newer"  # the damage is in the version number
-        return
+    if raw[:16] == b"SQLite format 3\0" and int.from_bytes(raw[60:64]) > schema.VERSION:
+        return  # the damage is in the version number: refused as a newer file
+    store, salvaged = open_store(path)
     if salvaged is not None:
         assert all(p.name == "training" or p.spec for p in salvaged.policies)
     store.put_policy(policy())

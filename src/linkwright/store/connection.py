@@ -177,6 +177,8 @@ class Database:
             raise
         except sqlite3.Error as error:
             raise self._explain(error) from error
+        except UnicodeDecodeError as error:  # sqlite3 quotes a damaged schema in its error, and cannot
+            raise damaged(self.path, str(error)) from error
         except OSError as error:
             if error.filename is None or not str(error.filename).startswith(str(self.path.parent)):
                 raise  # not ours: raised by the caller inside its transaction

@@ -19,12 +19,13 @@ import msgspec
 from msgspec import Struct
 
 from linkwright.model.documents import LinkPolicy, Target
-from linkwright.model.errors import NeedsPerson
+from linkwright.model.errors import LinkwrightError
 from linkwright.model.records import Attachment, HistoryEntry, KnownCard, ModeChange
 
 from .db import Store
 
 _T = TypeVar("_T")
+DAMAGE = ("state-damaged", "state-fault")  # a damaged schema shows as missing tables and columns
 ASIDE = ".damaged"  # while the state is rebuilt; then with the time behind it
 
 
@@ -60,8 +61,8 @@ def open_store(path: Path) -> tuple[Store, Salvaged | None]:
                 store.close()
                 raise
             return store, None
-        except NeedsPerson as error:
-            if error.code != "state-damaged":
+        except LinkwrightError as error:
+            if error.code not in DAMAGE:
                 raise
             why = error.message
         path.rename(aside)
@@ -106,8 +107,9 @@ def _salvage(aside: Path, why: str) -> Salvaged:
             policies=tuple(_values(connection, "SELECT document FROM policies ORDER BY rowid", LinkPolicy)),
             targets=tuple(_values(connection, "SELECT document FROM targets ORDER BY rowid", Target)),
             generations=tuple(
-                (str(kind), str(name), int(number))
+                (kind, name, number)
                 for kind, name, number in _rows(connection, "SELECT kind, name, generation FROM generations")
+                if isinstance(kind, str) and isinstance(name, str) and isinstance(number, int)
             ),
             attachments=tuple(_values(connection, "SELECT record FROM attachments ORDER BY rowid", Attachment)),
             changes=tuple(_values(connection, "SELECT record FROM changes ORDER BY id", ModeChange)),
@@ -119,7 +121,7 @@ def _salvage(aside: Path, why: str) -> Salvaged:
 
 def _rows(connection: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     """Rows up to the first page that cannot be read."""
-    with suppress(sqlite3.Error):
+    with suppress(sqlite3.Error, UnicodeDecodeError):  # the latter: sqlite3 quotes a damaged schema
         yield from connection.execute(sql)
 
 
