@@ -2,7 +2,7 @@
 
 A code is what reaches a ``code`` or ``reason_code``: as a literal, as one branch of a condition, as a default, as
 a field of a table (``Known("firmware-busy", …)``), through a local variable, or through a parameter of a function
-of the same module (``_refused(group, "group-mode", …)``). Codes that are only handed on (``code=error.code``) say
+(``_refused(group, "group-mode", …)``). Codes that are only handed on (``code=error.code``) say
 nothing new.
 """
 
@@ -25,17 +25,11 @@ Found = dict[str, set[str]]
 
 def codes() -> Found:
     """All codes of Linkwright and of the lab."""
-    trees = {
-        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-        for folder in SOURCES
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    }
-    tables = {name: place for tree in trees.values() for name, place in _tables(tree)}
     found: Found = {}
-    for path, tree in trees.items():
-        for node in _Module(tree, tables).said():
-            for code in _words(node):
-                found.setdefault(code, set()).add(f"{path}:{node.lineno}")
+    source = _Source()
+    for node in source.said():
+        for code in _words(node):
+            found.setdefault(code, set()).add(f"{source.module[id(node)]}:{node.lineno}")
     return found
 
 
@@ -49,16 +43,30 @@ def _tables(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield each.name, fields.index("code")
 
 
-class _Module:
-    """One module. ``carriers``: its functions whose parameter becomes a code, with the parameter's name."""
+class _Source:
+    """All modules. ``module``: node → its file; ``inside``: node → the innermost function around it."""
 
-    def __init__(self, tree: ast.Module, tables: dict[str, int]) -> None:
-        self.tree = tree
-        self.tables = tables
-        self.functions = [n for n in ast.walk(tree) if isinstance(n, Function)]
-        # ast.walk gives an inner function after the one around it, so the innermost wins.
-        self.inside = {id(n): f for f in self.functions for n in ast.walk(f)}
-        self.calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    def __init__(self) -> None:
+        self.module: dict[int, str] = {}
+        self.inside: dict[int, Function] = {}
+        self.calls: list[ast.Call] = []
+        self.functions: list[Function] = []
+        self.tables: dict[str, int] = {}
+        self.kept: list[ast.AST] = []  # all of them stay, so that no node gets the id of another one
+        for folder in SOURCES:
+            for path in sorted((ROOT / folder).rglob("*.py")):
+                self._read(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+
+    def _read(self, name: str, tree: ast.Module) -> None:
+        self.kept.append(tree)
+        self.tables |= dict(_tables(tree))
+        for node in ast.walk(tree):
+            self.module[id(node)] = name
+            if isinstance(node, ast.Call):
+                self.calls.append(node)
+            elif isinstance(node, Function):  # an inner function comes after the one around it
+                self.functions.append(node)
+                self.inside |= {id(n): node for n in ast.walk(node)}
 
     def said(self) -> Iterator[ast.expr]:
         """Every expression that becomes a code."""
@@ -98,17 +106,24 @@ class _Module:
                         yield from (v for t, v in pairs if isinstance(t, ast.Name) and t.id == name)
 
     def _given(self, function: Function, parameter: str, into: ast.expr) -> Iterator[ast.expr]:
-        """What callers in this module give for ``parameter``; inside an f-string, with the text around it."""
+        """What callers give for ``parameter``; inside an f-string, with the text around it.
+
+        A parameter ``code`` of a public function is looked for in all modules, every other one in its own."""
         names = _parameters(function)
         place = names.index(parameter) - (names[0] in ("self", "cls"))
+        home = self.module[id(function)]
+        everywhere = parameter in FIELDS and not function.name.startswith("_")
         for call in self.calls:
-            if _name(call.func) != function.name:
+            if _name(call.func) != function.name or not (everywhere or self.module[id(call)] == home):
                 continue
             given = [k.value for k in call.keywords if k.arg == parameter] or call.args[place : place + 1]
             for value in given:
                 if isinstance(into, ast.JoinedStr) and isinstance(value, ast.Constant):
                     parts = [p if isinstance(p, ast.Constant) else value for p in into.values]
-                    yield ast.copy_location(ast.Constant("".join(str(p.value) for p in parts)), value)
+                    whole = ast.copy_location(ast.Constant("".join(str(p.value) for p in parts)), value)
+                    self.module[id(whole)] = self.module[id(value)]
+                    self.kept.append(whole)
+                    yield whole
                 else:
                     yield value
 
