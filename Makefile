@@ -1,12 +1,15 @@
 # make try     the main job on an emulated host, step by step (root; Debian 12/13 or Ubuntu)
 # make test    every test, from a clean clone; the last line is: N passed, N failed, N skipped
 # make check   ruff and mypy --strict
+# make crash   every operation interrupted at every step and commit, by a kill and by a power loss (hours; ARGS=--help)
+# make soak    random work, faults and restarts on emulated hosts: make soak SECONDS=1200
 # make bench   how long attach and detach take, and which part of it is the kernel's own
 
 PY = .venv/bin/python
 WORKERS ?= 2
+SECONDS ?= 1200
 
-.PHONY: try test check bench
+.PHONY: try test check crash soak bench
 
 try:
 	@sh scripts/setup.sh lab
@@ -20,6 +23,14 @@ check:
 	@sh scripts/setup.sh lab,dev
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
+
+crash:
+	@sh scripts/setup.sh lab,dev
+	@$(PY) scripts/crash.py $(ARGS)
+
+soak:
+	@sh scripts/setup.sh lab,dev
+	@$(PY) scripts/soak.py --seconds $(SECONDS) $(ARGS)
 
 bench:
 	@sh scripts/setup.sh lab

@@ -121,3 +121,36 @@ def differences(wanted: dict[str, Any], got: dict[str, Any]) -> list[str]:
         for key in sorted(wanted.keys() | got.keys())
         if wanted.get(key, "absent") != got.get(key, "absent")
     ]
+
+
+def interlock(look: Look) -> list[str]:
+    """Rule 1 as the kernel shows it at any moment: a port gives its PF or VFs, a function is in one place.
+
+    Namespaces are looked into one after the other, so a move in between shows twice: what counts shows again.
+    """
+    broken = set(_interlock(look))
+    for _ in range(2):
+        broken &= set(_interlock(look)) if broken else broken
+    return sorted(broken)
+
+
+def _interlock(look: Look) -> list[str]:
+    places = {"host": int(look.host.status()["init_pid"])} | containers(look.names)
+    found: dict[str, list[str]] = {}
+    for place, pid in places.items():
+        try:
+            netns = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # it ended in between
+        try:
+            for link in look.links.dump(netns):
+                if link.parent:
+                    found.setdefault(link.parent, []).append(place)
+        finally:
+            os.close(netns)
+    broken = [f"{function} is in {' and '.join(where)}" for function, where in found.items() if len(where) > 1]
+    given = {function for function, where in found.items() if where != ["host"]}
+    pfs = {function for function in given if function.endswith(".0")}
+    if pfs and given - pfs:
+        broken.append(f"PF and VFs are given: {sorted(given)}")
+    return broken

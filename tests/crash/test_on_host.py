@@ -32,7 +32,7 @@ def test_audit_lists_and_repairs_and_finds_nothing_then(rig: Rig) -> None:
     said = rig.managed.run("linkwright", "audit", "--repair", "--why", "test")
     assert f"repaired {PF}: bind its driver anew" in said
     assert differences(clean, rig.settle([clean])) == []
-    assert rig.managed.run("linkwright", "audit", "--repair") == said.splitlines()[-1] + "\n"
+    assert "Nothing is left behind" in rig.managed.run("linkwright", "audit", "--repair")
     assert "audit repair" in rig.managed.run("linkwright", "history")
     assert not rig.run(REPAIR).differences
 
