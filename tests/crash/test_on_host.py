@@ -42,8 +42,10 @@ def test_functions_that_vanish_and_come_back_under_a_target(rig: Rig) -> None:
     rig.host.fault("0000:5e:00", "driver_reload")
     assert differences(attached, rig.settle([attached])) == []
     rig.host.fault("0000:5e:00", "vanished", True)
+    rig.managed.run("ip", "link", "set", "lo", "mtu", "65000")  # an event, or it is seen at the next tick
     rig.managed.until("the card is gone", lambda s: s["targets"][0]["state"] != "attached")
     rig.host.fault("0000:5e:00", "vanished", False)
+    rig.managed.run("ip", "link", "set", "lo", "mtu", "65536")
     assert differences(attached, rig.settle([attached])) == []
     assert audit(rig)["findings"] == []
     assert not rig.run(DETACH).differences

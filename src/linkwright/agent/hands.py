@@ -102,6 +102,21 @@ class Hands:
         if step.forget and kept.state is AttachmentState.ASSIGNED:
             store.delete_attachment(step.target, step.interface)
 
+    def forget_vanished(self, question: Question) -> bool:
+        """Records of functions that the host does not have any more (a card that fell off the bus, VFs that
+        another tool took away): what is left of each is its slot, as after a restart. True when there was one."""
+        context, found = self.context(question), False
+        devices = self._world.system.sys / "bus/pci/devices"
+        for record in question.records.attachments:
+            if record.before is None or record.boot_id != context.boot_id or record.function is None:
+                continue
+            port = question.inventory.port(record.port)
+            shown = port is not None and any(f.vf_index == record.vf_index for f in port.functions)
+            if not shown and not (devices / record.function).exists():
+                left = container.detach(context, record)
+                found = found or left.before is None
+        return found
+
     def release(self, attachment: Attachment, question: Question) -> Attachment:
         """Take one interface back and keep its slot."""
         return container.detach(self.context(question), attachment)

@@ -93,6 +93,8 @@ class Loop:
     def one_pass(self) -> bool:
         question = self._world.look()
         self._world.question = question
+        if self._hands.forget_vanished(question):
+            return True
         self._remember_cards(question)
         if self._engine.advance(question):
             return True
