@@ -203,6 +203,7 @@ class Bench:
         self.carrier = True
         self.limits = "1h"
         monkeypatch.setattr(activation.restart, "restart_host", self.restart_host)
+        monkeypatch.setattr(activation, "RESTART_LIMIT_S", 0.0)
         self._start()
 
     def _start(self) -> None:

@@ -286,29 +286,28 @@ class Activation:
                 next_step = f'{error.next_step} Then: linkwright retry {change.policy} --reason "…"'
                 self._ledger.wait(change, Phase.RESTARTING, error.code, error.message, next_step)
             return
+        self._await_the_end(changes, "the restart was requested")
+
+    def _await_the_end(self, changes: list[ModeChange], what: str) -> None:
+        """The host goes down, and we with it; else a person is told."""
         self._world.wakeups.wait_stop(RESTART_LIMIT_S)
-        if not self._world.wakeups.stopping:
-            for change in changes:
-                self._ledger.wait(
-                    change,
-                    Phase.RESTARTING,
-                    "restart-did-not-happen",
-                    f"the restart was requested {RESTART_LIMIT_S:.0f} s ago and the host still runs",
-                    "Restart the host by hand; it goes on by itself afterwards. "
-                    f'Or: linkwright retry {change.policy} --reason "…"',
-                )
+        if self._world.wakeups.stopping:
+            return
+        for change in changes:
+            self._ledger.wait(
+                change,
+                Phase.RESTARTING,
+                "restart-did-not-happen",
+                f"{what} {RESTART_LIMIT_S:.0f} s ago and the host still runs. {change.cause}".rstrip(),
+                "Restart or power-cycle the host by hand; it goes on by itself afterwards. "
+                f'Or: linkwright retry {change.policy} --reason "…"',
+            )
 
     def _power_cycle(self, change: ModeChange, question: Question) -> None:
         """Let the site's own hook do it. Stored before, because the power may go while the hook runs."""
         begun = self._begun(change, "PowerCycle")
         if self._hooks.ask(begun, "power-cycle", question, Phase.RESTARTING) == "go":
-            self._ledger.wait(
-                begun,
-                Phase.RESTARTING,
-                "power-cycling",
-                "the power-cycle hook says that a power cycle is under way.",
-                "It goes on by itself after the next boot.",
-            )
+            self._await_the_end([begun], "the power-cycle hook said yes")
 
 
 def outsiders(change: ModeChange, question: Question) -> list[str]:
@@ -326,7 +325,7 @@ def wishes_of(change: ModeChange, question: Question) -> Wishes:
 
 
 def _goes_on(change: ModeChange) -> bool:
-    return change.phase is not Phase.WAITING or change.reason_code in GOES_ON - {"power-cycling"}
+    return change.phase is not Phase.WAITING or change.reason_code in GOES_ON
 
 
 def _ended(attachment: Attachment, question: Question) -> bool:

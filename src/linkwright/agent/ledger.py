@@ -21,7 +21,6 @@ GOES_ON = frozenset(
         "window-closed",
         "hook-not-yet",
         "firmware-busy",
-        "power-cycling",
         "no-subnet-manager",
         "link-down",
         "guid-zero",
