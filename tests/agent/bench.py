@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from linkwright.agent import activation
+from linkwright.agent import acts
 from linkwright.agent.engine import Engine, retry
 from linkwright.agent.executor import Executor
 from linkwright.agent.progress import Progress
@@ -63,7 +63,8 @@ class Card:
         self.faults: dict[str, Any] = {}
         self.started = time.time() - 5000
         self.writes: list[dict[str, str]] = []
-        self.resets = 0
+        self.resets = 0  # asked for
+        self.loads = 0  # by a reset or a restart
 
     def forget(self) -> None:
         pass
@@ -112,6 +113,7 @@ class Card:
 
     def load(self) -> None:
         """What a reset of the card does."""
+        self.loads += 1
         self.started = time.time()
         if not self.faults.get("current_never_follows"):
             self.current = dict(self.next)
@@ -202,8 +204,8 @@ class Bench:
         self.fabric = RdmaDevice(name="mlx5_0", state="ACTIVE", phys_state="LinkUp", lid=5, sm_lid=1)
         self.carrier = True
         self.limits = "1h"
-        monkeypatch.setattr(activation.restart, "restart_host", self.restart_host)
-        monkeypatch.setattr(activation, "RESTART_LIMIT_S", 0.0)
+        monkeypatch.setattr(acts.restart, "restart_host", self.restart_host)
+        monkeypatch.setattr(acts, "RESTART_LIMIT_S", 0.0)
         self._start()
 
     def _start(self) -> None:

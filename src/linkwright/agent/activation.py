@@ -1,42 +1,36 @@
-"""From STAGED to the new mode loaded: what has to be true first, the release of everybody in the scope, the act.
+"""From STAGED to the act: what has to be true first, and the release of everybody in the scope.
 
-The act is a restart of the host, a reset of single adapters, or a site's own power cycle; each is stored before
-it is done and done once for one value (interlock rule 3). A crash in between is judged by evidence: by the boot id
-for a restart, by the firmware's own uptime for a reset.
+Whatever can be known is asked before anybody is interrupted: the window, the tool's offer of a reset, the card's
+word that a restart will not do, the site's hooks. Just before the act the kernel is asked who holds a function.
 """
 
 from __future__ import annotations
 
 import time
 
-from ..kernel import restart
-from ..model.documents import Activation as Wishes
 from ..model.errors import LinkwrightError
-from ..model.inventory import Adapter
 from ..model.plan import Question
 from ..model.records import Attachment, AttachmentState, ModeChange, Phase
 from ..model.values import PortId, parse_duration, port_label
 from ..planner.view import foreign, strangers
 from ..planner.windows import next_opening, open_now
 from . import verify
+from .acts import Acts, wishes_of
 from .hands import Hands
 from .hooks import Hooks
 from .ledger import GOES_ON, Ledger
-from .staging import Staging
 from .world import World
-
-RESTART_LIMIT_S = 120.0
 
 
 class Activation:
     """Used from the reconcile loop only."""
 
-    def __init__(self, world: World, hands: Hands, ledger: Ledger, hooks: Hooks, staging: Staging) -> None:
+    def __init__(self, world: World, hands: Hands, ledger: Ledger, hooks: Hooks, acts: Acts) -> None:
         self._world = world
         self._hands = hands
         self._ledger = ledger
         self._hooks = hooks
-        self._staging = staging
+        self._acts = acts
 
     def advance(self, changes: list[ModeChange], question: Question) -> bool:
         """``changes``: those between STAGED and their activation, in this boot. True when something was done."""
@@ -115,40 +109,9 @@ class Activation:
             except LinkwrightError as error:
                 why = error.message
             if why:
-                self.fall_back(change, question, "reset-not-offered", f"{pf}: {why}.", at=Phase.STAGED)
+                self._acts.fall_back(change, question, "reset-not-offered", f"{pf}: {why}.", at=Phase.STAGED)
                 return False
         return True
-
-    def fall_back(self, change: ModeChange, question: Question, code: str, text: str, at: Phase) -> None:
-        """A reset that cannot be or did not help: with Auto the host restarts, else a person is waited for."""
-        spec = question.desired.host.spec
-        beyond = outsiders(change, question)
-        may = wishes_of(change, question).method == "Auto" and spec.allow.restart
-        if may and not beyond and "Reboot" not in change.tried:
-            said = (*change.said, f"{text} So the host is restarted (method Auto).")
-            targets = tuple(sorted({*change.targets, *change.also_interrupts}))
-            self._ledger.move(
-                change,
-                Phase.STAGED,
-                method="Reboot",
-                said=said,
-                targets=targets,
-                also_interrupts=(),
-                **self.anew(change, question),
-            )
-            return
-        why = f" A restart would interrupt {', '.join(beyond)}, which nobody agreed to." if may and beyond else ""
-        next_step = (
-            "Restart the host when it suits: it goes on by itself afterwards. Or reset it once more: "
-            f'linkwright retry {change.policy} --reason "…"'
-        )
-        text = f"{text}{why} {verify.evidence(change, question.inventory)}"
-        self._ledger.wait(change, at, code, text, next_step)
-
-    def anew(self, change: ModeChange, question: Question) -> dict[str, object]:
-        """What evidence of a further activation is measured against."""
-        uptimes = self._staging.uptimes(change, question)
-        return {"boot_id": question.inventory.boot_id, "uptime_before": uptimes, "intent_at": time.time()}
 
     # -- the release -----------------------------------------------------------------------------------------
 
@@ -173,13 +136,12 @@ class Activation:
             return True
         match changes[0].method:
             case "FirmwareReset":
-                for change in changes:
-                    self._reset(change, list(adapters.values()), question)
+                self._acts.reset(changes, list(adapters.values()), question)
             case "PowerCycle":
                 for change in changes:
-                    self._power_cycle(change, question)
+                    self._acts.power_cycle(change, question)
             case _:
-                self._restart([self._begun(c, "Reboot") for c in changes])
+                self._acts.restart(changes)
         return True
 
     def _release(self, held: list[Attachment], changes: list[ModeChange], question: Question) -> bool:
@@ -240,88 +202,6 @@ class Activation:
                         )
                     return True
         return False
-
-    # -- the act ---------------------------------------------------------------------------------------------
-
-    def _begun(self, change: ModeChange, what: str) -> ModeChange:
-        """Stored before the act; the same act taken up again after a crash is not a second one."""
-        if what in change.tried and change.phase is Phase.RESTARTING:
-            return change
-        return self._ledger.move(
-            change, Phase.RESTARTING, tried=(*change.tried, what), activations=change.activations + 1
-        )
-
-    def _reset(self, change: ModeChange, adapters: list[Adapter], question: Question) -> None:
-        mine = {a.id for a in verify.adapters(change, question.inventory)}
-        for adapter in (a for a in adapters if a.id in mine):
-            what, pf = f"FirmwareReset {adapter.id}", verify.card(change, adapter)
-            if what in change.tried:
-                uptime = self._staging.uptimes(change, question).get(adapter.id)
-                if verify.was_reset(change, adapter.id, uptime, time.time()) and uptime is not None:
-                    continue
-                self._failed_reset(change, question, f"{pf}: the reset was interrupted and did not happen.")
-                return
-            change = self._begun(change, what)
-            self._world.progress.emit("step", pf, "reset the adapter", phase=Phase.DRAINING.value)
-            try:
-                done = self._world.firmware.reset(pf)
-            except LinkwrightError as error:
-                words = (getattr(error, "command", ""), getattr(error, "said", ""))
-                change = self._ledger.keep(change, said=(*change.said, *(w for w in words if w)))
-                self._failed_reset(change, question, f"{pf}: the reset failed: {error.message}.")
-                return
-            change = self._ledger.keep(change, said=(*change.said, " ".join(done.command), done.said))
-        self._ledger.move(change, Phase.BOOTED)
-
-    def _failed_reset(self, change: ModeChange, question: Question, text: str) -> None:
-        self.fall_back(change, question, "reset-failed", text, at=Phase.RESTARTING)
-
-    def _restart(self, changes: list[ModeChange]) -> None:
-        why = "; ".join(f"{c.policy}: {c.wanted.value}" for c in changes)
-        self._world.progress.emit("step", "this host", f"restart ({why})", phase=Phase.RESTARTING.value)
-        try:
-            restart.restart_host(self._world.system, f"linkwright: {why}")
-        except LinkwrightError as error:
-            for change in changes:
-                next_step = f'{error.next_step} Then: linkwright retry {change.policy} --reason "…"'
-                self._ledger.wait(change, Phase.RESTARTING, error.code, error.message, next_step)
-            return
-        self._await_the_end(changes, "the restart was requested")
-
-    def _await_the_end(self, changes: list[ModeChange], what: str) -> None:
-        """The host goes down, and we with it; else a person is told."""
-        self._world.wakeups.wait_stop(RESTART_LIMIT_S)
-        if self._world.wakeups.stopping:
-            return
-        for change in changes:
-            self._ledger.wait(
-                change,
-                Phase.RESTARTING,
-                "restart-did-not-happen",
-                f"{what} {RESTART_LIMIT_S:.0f} s ago and the host still runs. {change.cause}".rstrip(),
-                "Restart or power-cycle the host by hand; it goes on by itself afterwards. "
-                f'Or: linkwright retry {change.policy} --reason "…"',
-            )
-
-    def _power_cycle(self, change: ModeChange, question: Question) -> None:
-        """Let the site's own hook do it. Stored before, because the power may go while the hook runs."""
-        begun = self._begun(change, "PowerCycle")
-        if self._hooks.ask(begun, "power-cycle", question, Phase.RESTARTING) == "go":
-            self._await_the_end([begun], "the power-cycle hook said yes")
-
-
-def outsiders(change: ModeChange, question: Question) -> list[str]:
-    """Targets with an interface that the yes to this change did not name."""
-    if wishes_of(change, question).drain == "Wait":
-        return []
-    live = {a.target for a in question.records.attachments if a.state is not AttachmentState.ASSIGNED}
-    return sorted(live - {*change.targets, *change.also_interrupts})
-
-
-def wishes_of(change: ModeChange, question: Question) -> Wishes:
-    """``spec.activation`` of the change's policy; the defaults when the policy went meanwhile."""
-    found = (p.spec.activation for p in question.desired.policies if p.name == change.policy)
-    return next(found, Wishes())
 
 
 def _goes_on(change: ModeChange) -> bool:

@@ -15,7 +15,7 @@ from ..model.plan import Attach, Plan, Question, SetVfs
 from ..model.records import AttachmentState, ModeChange, Phase, Setting
 from ..model.values import parse_duration
 from . import verify
-from .activation import Activation, outsiders, wishes_of
+from .acts import Acts, outsiders, wishes_of
 from .hands import Hands
 from .hooks import Hooks
 from .ledger import Ledger
@@ -30,13 +30,13 @@ class Aftermath:
     """Used from the reconcile loop only."""
 
     def __init__(
-        self, world: World, hands: Hands, ledger: Ledger, hooks: Hooks, activation: Activation
+        self, world: World, hands: Hands, ledger: Ledger, hooks: Hooks, acts: Acts
     ) -> None:
         self._world = world
         self._hands = hands
         self._ledger = ledger
         self._hooks = hooks
-        self._activation = activation
+        self._acts = acts
 
     def advance(self, change: ModeChange, question: Question) -> bool:
         """BOOTED → VERIFY_MODE → VERIFY_FABRIC → FUNCTIONS. True when it moved."""
@@ -105,11 +105,11 @@ class Aftermath:
         wishes = wishes_of(change, question)
         mode = change.station is Phase.VERIFY_MODE
         if mode and change.method == "FirmwareReset" and wishes.method == "Auto" and "Reboot" not in change.tried:
-            self._activation.fall_back(change, question, verdict.code, f"{text}.", at=Phase.RESTARTING)
+            self._acts.fall_back(change, question, verdict.code, f"{text}.", at=Phase.RESTARTING)
             return
         mends = verdict.code in verify.POWER_CODES and "PowerCycle" not in change.tried and spec.allow.restart
         if mends and not beyond and self._hooks.present("power-cycle"):
-            anew = self._activation.anew(change, question)
+            anew = self._acts.anew(change, question)
             self._ledger.move(change, Phase.STAGED, method="PowerCycle", cause=f"{text}.", **anew)
             return
         if wishes.on_failure == "Rollback" and self._way_back(change, verdict, text, question):
@@ -133,7 +133,7 @@ class Aftermath:
             tried=(),
             activations=0,
             method="Reboot" if change.method == "PowerCycle" else change.method,
-            **self._activation.anew(change, question),
+            **self._acts.anew(change, question),
         )
         return True
 

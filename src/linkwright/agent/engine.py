@@ -7,7 +7,8 @@ after a restart follows from the boot id stored with the intent, never from the 
 ::
 
     staging      INTENT → STAGED: Next Boot is written (a refused write interrupts nobody and fails alone)
-    activation   STAGED → DRAINING → RESTARTING: whoever is in the scope is released, then the act itself
+    activation   STAGED → DRAINING: what must be true first, then whoever is in the scope is released
+    acts         RESTARTING: a restart, resets, or a site's power cycle
     aftermath    BOOTED → VERIFY_MODE → VERIFY_FABRIC → FUNCTIONS → REATTACH → DONE, or what follows a failure
     (here)       a restart that happened, whoever did it; a policy that was changed or deleted in the middle
 
@@ -27,6 +28,7 @@ from ..model.plan import Plan, Question
 from ..model.records import AttachmentState, ModeChange, Phase
 from . import verify
 from .activation import Activation
+from .acts import Acts
 from .aftermath import Aftermath, forward
 from .hands import Hands, assigned
 from .hooks import Hooks
@@ -45,8 +47,9 @@ class Engine:
         self._ledger = Ledger(world)
         hooks = Hooks(world, self._ledger)
         self._staging = Staging(world, self._ledger)
-        self._activation = Activation(world, hands, self._ledger, hooks, self._staging)
-        self._aftermath = Aftermath(world, hands, self._ledger, hooks, self._activation)
+        acts = Acts(world, self._ledger, hooks, self._staging)
+        self._activation = Activation(world, hands, self._ledger, hooks, acts)
+        self._aftermath = Aftermath(world, hands, self._ledger, hooks, acts)
 
     @property
     def look_again_s(self) -> float | None:
