@@ -12,7 +12,7 @@ import msgspec
 from .. import audit
 from ..audit import Finding
 from ..audit.repair import Repairer
-from ..model.errors import LinkwrightError, Refused
+from ..model.errors import Busy, LinkwrightError, Refused
 from ..model.plan import Plan, Question
 from ..model.records import HistoryEntry
 from ..planner import plan
@@ -21,17 +21,25 @@ from .world import World
 
 log = logging.getLogger(__name__)
 
+PATIENCE_S = 20.0
+
 
 def findings(world: World) -> dict[str, Any]:
-    """The shape of ``GET /v1/audit``."""
-    return _answer(world, *_look(world))
+    """The shape of ``GET /v1/audit``. Looked at between two steps of the loop, so that nothing is half-way in it;
+    while the loop has something long to do, beside it, and then ``settled`` is false."""
+    try:
+        question, made, seen, found = world.in_loop(lambda hands: _look(world), PATIENCE_S)
+    except Busy:
+        question, made, seen, found = _look(world)
+    return _answer(world, question, made, seen, found)
 
 
 def repair(world: World, keys: Sequence[str], who: str, why: str) -> dict[str, Any]:
     """``POST /v1/audit``: put right what is safe, and the named findings too. One that fails stops no other."""
     repaired, failed = world.in_loop(lambda hands: _repair(world, hands, frozenset(keys), who, why))
+    answer = findings(world) | {"repaired": repaired, "failed": failed}
     world.ask("audit")
-    return _answer(world, *_look(world)) | {"repaired": repaired, "failed": failed}
+    return answer
 
 
 def _look(world: World) -> tuple[Question, Plan, audit.Seen, tuple[Finding, ...]]:

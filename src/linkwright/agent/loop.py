@@ -42,10 +42,10 @@ class Loop:
     def run(self) -> None:
         reasons: set[str] = set()
         while not self._world.wakeups.stopping:
-            if reasons - {"link"}:
+            if reasons - {"link", "work"}:
                 self._world.failures.clear()
-            asked, self._world.settled = self._world.asked, False
             self._work()
+            asked, self._world.settled = self._world.asked, False
             self.settle()
             if asked == self._world.asked and not self._world.wakeups.stopping:
                 self._world.settled = not self._in_flight()
