@@ -237,11 +237,13 @@ class Bench:
 
     # -- documents -------------------------------------------------------------------------------------------
 
-    def want(self, mode: LinkMode, ports: tuple[int, ...] = (1,), **activation_fields: Any) -> None:
+    def want(
+        self, mode: LinkMode, ports: tuple[int, ...] = (1,), name: str = "training", **activation_fields: Any
+    ) -> None:
         wishes = Activation(**({"approval": "Auto"} | activation_fields))
         selector = NicSelector(pci_addresses=tuple(f"{CARD}.{n - 1}" for n in ports))
         spec = LinkPolicySpec(nic_selector=selector, link_mode=mode, activation=wishes)
-        self.store.put_policy(LinkPolicy(metadata=Metadata(name="training"), spec=spec))
+        self.store.put_policy(LinkPolicy(metadata=Metadata(name=name), spec=spec))
 
     def runs(self, name: str, inode: int = 7) -> None:
         interfaces = (Interface(name="net1"),)

@@ -49,6 +49,15 @@ def test_a_reset_of_the_proven_adapter_restarts_nobody(bench: Bench) -> None:
     assert (bench.restarts, bench.card.resets, bench.attached) == (0, 1, ["a"])
 
 
+def test_two_policies_on_one_card_reset_it_once(bench: Bench) -> None:
+    bench.proven = True
+    bench.want(IB)
+    bench.want(IB, ports=(2,), name="second")
+    bench.run()
+    assert [c.phase for c in bench.store.changes()] == [Phase.DONE, Phase.DONE]
+    assert (bench.card.resets, bench.restarts) == (1, 0)
+
+
 def test_auto_restarts_once_after_a_reset_that_failed(bench: Bench) -> None:
     bench.proven, bench.card.faults["reset_fails"] = True, True
     bench.want(IB)

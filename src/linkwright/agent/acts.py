@@ -152,11 +152,16 @@ class Acts:
         return {"boot_id": question.inventory.boot_id, "uptime_before": uptimes, "intent_at": time.time()}
 
 
-def outsiders(change: ModeChange, question: Question) -> list[str]:
-    """Targets with an interface that the yes to this change did not name."""
+def outsiders(change: ModeChange, question: Question, method: str = "Reboot") -> list[str]:
+    """Targets that activating by ``method`` would interrupt, and that the yes to this change did not name."""
     if wishes_of(change, question).drain == "Wait":
         return []
-    live = {a.target for a in question.records.attachments if a.state is not AttachmentState.ASSIGNED}
+    cards = {p.id for a in verify.adapters(change, question.inventory) for p in a.ports}
+    live = {
+        a.target
+        for a in question.records.attachments
+        if a.state is not AttachmentState.ASSIGNED and (method != "FirmwareReset" or a.port in cards)
+    }
     return sorted(live - {*change.targets, *change.also_interrupts})
 
 

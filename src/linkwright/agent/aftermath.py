@@ -120,7 +120,7 @@ class Aftermath:
         """Begin the return to what ran before. False when that is unknown, or would interrupt others."""
         old = next((s.current for s in change.settings if s.name.startswith("LINK_TYPE")), None)
         wanted = mode_of_link_type(old) or change.wanted
-        if any(s.current is None for s in change.settings) or outsiders(change, question):
+        if any(s.current is None for s in change.settings) or outsiders(change, question, change.method):
             return False
         self._ledger.move(
             change,
