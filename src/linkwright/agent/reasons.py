@@ -98,7 +98,7 @@ def _change(
             word = "failed" if change.phase is Phase.FAILED else "waits"
             return _said(
                 subject,
-                change.reason_code or f"change-{change.phase.value}",
+                change.reason_code or "change-failed",
                 f"the change of {where} to {change.wanted.value} {word}: {change.detail}",
                 change.next_step or "Look: linkwright status",
             )

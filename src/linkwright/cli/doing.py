@@ -14,7 +14,7 @@ from .api import Agent
 from .render.text import Line, line
 
 if TYPE_CHECKING:
-    from linkwright.model.plan import Plan
+    from linkwright.model.plan import Approval, Plan
 
     from .views import Applied, StatusView
 
@@ -103,7 +103,14 @@ def exit_code(status: StatusView, policies: Collection[str], targets: Collection
     if any(problem.severity == "refused" for problem in mine):
         return 3
     waits = any(change.open for change in changes) or any(problem.severity == "waiting" for problem in mine)
+    waits = waits or any(asked_for(each, policies) for each in status.approvals)
     return 4 if waits or any(target.state != "attached" for target in concerned) else 0
+
+
+def asked_for(approval: Approval, policies: Collection[str]) -> bool:
+    """Is it the yes to a mode change of one of these policies?"""
+    kind, _, rest = approval.key.partition(":")
+    return kind == "change" and rest.split(":", 1)[0] in policies
 
 
 def cursor_of(answer: Any) -> int:

@@ -114,7 +114,7 @@ def _held(port: Port, records: Iterable[Attachment]) -> str:
 def _stays(port: Port, text: str) -> Problem:
     return Problem(
         severity="waiting",
-        code="not-put-back",
+        code="not-as-found",
         subject=f"port {port.id}",
         text=f"{port_label(port.id)}: {text}.",
         next_step="The card's configuration from before is kept in /var/lib/linkwright/backup; look: mstconfig "

@@ -80,7 +80,7 @@ def _follow(agent: Agent, answer: object, output: str) -> None:
 
 def exit_code(left: UninstallView) -> int:
     """0 as it was found, 3 refused or held by somebody, 1 when it is not finished for another reason."""
-    if any(each.severity == "refused" or each.code == "not-put-back" for each in left.problems):
+    if any(each.severity == "refused" or each.code == "not-as-found" for each in left.problems):
         return 3
     return 1 if left.running or left.steps or left.targets else 0
 

@@ -232,4 +232,9 @@ def ending_lines(
     for problem in _problems(status):
         if problem.subject in names and problem.severity != "note":
             lines += problem_lines(problem, width)
+    for approval in status.approvals:
+        policy = approval.key.partition(":")[2].split(":", 1)[0]
+        if approval.key.startswith("change:") and policy in policies:
+            text = f"Waiting for a yes: {approval.text}. Say yes: linkwright approve {policy}"
+            lines += paragraph(text, width, indent=2, first=0)
     return lines or [line("Done.")]
