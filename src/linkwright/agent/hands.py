@@ -75,7 +75,10 @@ class Hands:
                 where=f"{step.target} {step.interface.name}",
                 next_step="It is planned again by itself.",
             )
-        port = _port(question.inventory, step.port)
+        port, adapter = _port(question.inventory, step.port), question.inventory.adapter_of(step.port)
+        if adapter is not None and kept.before is None and kept.adapter != adapter.id:
+            # Its system image GUID is read on the host only; a record made while it was away has less of it.
+            kept = store.put_attachment(msgspec.structs.replace(kept, adapter=adapter.id))
         function = slot(port, step.vf_index)
         context = self.context(question)
         mode = step.mode or port.observed_mode

@@ -64,7 +64,7 @@ def open_store(path: Path) -> tuple[Store, Salvaged | None]:
         except LinkwrightError as error:
             if error.code not in DAMAGE:
                 raise
-            why = error.message
+            why = error.message.removeprefix("is damaged (").removesuffix(").")
         path.rename(aside)
     if not path.exists():
         for suffix in ("-wal", "-shm"):  # never beside the fresh file: SQLite would read them into it
