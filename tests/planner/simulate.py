@@ -166,6 +166,7 @@ class Simulation:
                 vf_index=step.vf_index,
                 state=AttachmentState.ATTACHED,
                 netns_inode=state.netns_inode,
+                rdma_name=step.interface.rdma_name,
                 boot_id=self.question.inventory.boot_id,
             )
         )

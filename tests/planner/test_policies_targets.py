@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hypothesis
 import msgspec
 import pytest
+from hypothesis import strategies as st
 from questions import (
     CARD,
     IB,
@@ -22,6 +24,7 @@ from questions import (
     running,
     target,
 )
+from simulate import Simulation
 
 from linkwright.model.documents import Interface
 from linkwright.model.inventory import Holder, RdmaDevice
@@ -294,3 +297,23 @@ def test_deleting_a_policy_touches_nobodys_vfs():
     )
     made = plan(question(adapter(held)))
     assert (made.steps, made.withheld, made.approvals, made.problems) == ((), (), (), ())
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["m0", "m1", None])), max_size=6))
+def test_no_two_interfaces_ever_have_one_rdma_name(declared):
+    """Documents come one after the other, each settled; whoever was first keeps the name."""
+    simulation = Simulation(question(adapter(port(1, IB)), policies=(policy(assign="VF", num_vfs=8),)))
+    first: dict[str, str] = {}
+    for number, (name, wish) in enumerate(declared, 1):
+        made = target(name, "training", Interface(name="net1", rdma_name=wish))
+        others = tuple(t for t in simulation.question.desired.targets if t.name != name)
+        desired = msgspec.structs.replace(simulation.question.desired, targets=(*others, made))
+        states = simulation.question.targets | {name: running(ord(name))}
+        simulation.question = msgspec.structs.replace(
+            simulation.question, desired=desired, targets=states, now=1000.0 + number
+        )
+        first = {w: n for w, n in first.items() if n != name}
+        refused = {p.subject for p in simulation.settle().problems if p.code == "rdma-name-taken"}
+        if wish is not None and f"target {name}" not in refused:
+            assert first.setdefault(wish, name) == name, "the name went to a second one"

@@ -95,9 +95,16 @@ class Executor:
                 keep_vfs(self._world.store, step.port, step.before)
                 self._hands.set_vfs(step, question)
             case Attach():
+                self._keep_name(step)
                 self._hands.attach(step, question)
             case Detach():
                 self._hands.detach(step, question)
+
+    def _keep_name(self, step: Attach) -> None:
+        """Whose an RDMA name is stands in the record before the device has it: names are the whole host's."""
+        kept = self._world.store.attachment(step.target, step.interface.name)
+        if kept is not None and kept.rdma_name != step.interface.rdma_name:
+            self._world.store.put_attachment(replace(kept, rdma_name=step.interface.rdma_name))
 
     def _fail(self, step: Taken, subject: str, error: LinkwrightError) -> None:
         self._world.failures[(type(step).__name__, subject)] = error

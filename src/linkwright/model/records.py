@@ -48,6 +48,7 @@ class Attachment(Struct, frozen=True, kw_only=True):
     netns_path: str | None = None
     boot_id: str | None = None  # the boot in which the current state was reached
     rdma_moved: bool = False
+    rdma_name: str | None = None  # the name its RDMA device was asked to have when it was last given
     mac: str | None = None  # kept over restarts, so that a target keeps its address in RoCE mode
     before: Before | None = None
     reason: str = ""

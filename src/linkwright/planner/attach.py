@@ -190,10 +190,11 @@ def _give(
         out.problems.append(_function_in_use(port, target, interface, index, who[0]))
         return
     key = (target.name, interface.name)
-    nameless = decided.placement.nameless.get(key)
-    other = device_with_name(view, port, index, interface) if nameless is None else ""
-    if nameless is not None or other:
-        out.problems.append(nameless or rdma_name_taken(key, interface.rdma_name or "", other))
+    if key in decided.placement.nameless:
+        return
+    other = device_with_name(view, port, index, interface)
+    if other:
+        out.problems.append(rdma_name_taken(key, interface.rdma_name or "", other))
         return
     spec = view.policies[policy].spec
     roce_mtu = spec.roce.mtu if spec.roce is not None and mode.desired is LinkMode.ROCE else None

@@ -31,8 +31,8 @@ def conflicts(view: View) -> dict[Key, Problem]:
         for key in _without(view, keys):
             found[key] = _same_namespace(key, name, _others(view, key, keys))
     for name, keys in rdma.items():
-        for key in _without(view, keys):
-            found[key] = _same_rdma_name(key, name, _others(view, key, keys))
+        for key in _without(view, keys, name):
+            found[key] = _same_rdma_name(key, name, _others(view, key, keys, name))
     return found
 
 
@@ -70,21 +70,25 @@ def _wish(view: View, key: Key) -> str | None:
     return found[1].rdma_name if found is not None else None
 
 
-def _without(view: View, keys: list[Key]) -> list[Key]:
-    """Those of several that do not get the name: all but the one that has a function longest."""
+def _without(view: View, keys: list[Key], rdma_name: str | None = None) -> list[Key]:
+    """Those of several that do not get the name: all but the one that has it, or has a function longest."""
     if len(keys) < 2:
         return []
-    owner = _owner(view, keys)
+    owner = _owner(view, keys, rdma_name)
     return [key for key in keys if key != owner]
 
 
-def _owner(view: View, keys: Iterable[Key]) -> Key | None:
-    have = [(not view.live(view.records[k]), view.records[k].since, k) for k in keys if k in view.records]
-    return min(have)[2] if have else None
+def _owner(view: View, keys: Iterable[Key], rdma_name: str | None) -> Key | None:
+    have = [
+        (rdma_name is not None and record.rdma_name != rdma_name, not view.live(record), record.since, key)
+        for key in keys
+        if (record := view.records.get(key)) is not None
+    ]
+    return min(have)[3] if have else None
 
 
-def _others(view: View, key: Key, keys: list[Key]) -> str:
-    owner = _owner(view, keys)
+def _others(view: View, key: Key, keys: list[Key], rdma_name: str | None = None) -> str:
+    owner = _owner(view, keys, rdma_name)
     named = [owner] if owner is not None else [k for k in keys if k != key]
     return ", ".join(" ".join(k) for k in named)
 

@@ -35,7 +35,8 @@ class Placement:
 
 def place(view: View, matching: Matching, modes: dict[PortId, PortMode]) -> Placement:
     """Choose a port for every declared interface whose policy is here."""
-    out = Placement(nameless=conflicts(view))
+    nameless = conflicts(view)
+    out = Placement(nameless=nameless, problems=list(nameless.values()))
     new: list[tuple[Target, Interface]] = []
     for key, (target, interface) in view.declared().items():
         record = view.records.get(key)
@@ -44,9 +45,7 @@ def place(view: View, matching: Matching, modes: dict[PortId, PortMode]) -> Plac
             if record is not None:
                 out.staying[key] = record
         elif record is None:
-            if key in out.nameless:
-                out.problems.append(out.nameless[key])
-            else:
+            if key not in nameless:
                 new.append((target, interface))
         elif _stays(view, matching, target, record):
             out.staying[key] = record
