@@ -269,6 +269,17 @@ def test_frozen_nothing_is_staged_and_nothing_is_put_back(bench: Bench) -> None:
     assert bench.run().phase is Phase.ENDED
 
 
+def test_a_verdict_on_an_old_generation_is_history(bench: Bench) -> None:
+    bench.card.faults["write_refused"] = "LINK_TYPE_P1"
+    bench.want(IB)
+    assert bench.run().phase is Phase.FAILED
+    bench.want(ROCE)
+    ended = bench.run()
+    assert (ended.phase, ended.reason_code, ended.stopped_at) == (Phase.ENDED, "superseded", Phase.INTENT)
+    assert ended.detail.startswith("generation 3 took its place. It had failed: ")
+    assert bench.run().phase_since == ended.phase_since
+
+
 # -- Rollback and Hold ---------------------------------------------------------------------------------------
 
 

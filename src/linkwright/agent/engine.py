@@ -83,6 +83,7 @@ class Engine:
         swapped = [c for c in changes if (card := _swapped(c, question)) and self._wait_for_swapped(c, card)]
         changes = [c for c in changes if not _swapped(c, question)]
         before = [c for c in before if c in changes]
+        self._forget_verdicts(question)
         if swapped or sum(self._superseded(change, question) for change in changes):
             return True
         acted = False
@@ -140,20 +141,23 @@ class Engine:
             }
         self._ledger.move(change, Phase.BOOTED, **fields)
 
+    def _forget_verdicts(self, question: Question) -> None:
+        """A verdict on a generation that is not the policy's any more is history, not a state of the host."""
+        for change in question.records.changes:
+            if change.phase is Phase.FAILED and change.reason_code != "not-put-back":
+                why = _replaced_by(change, question)
+                if why:
+                    self._ledger.end(change, "superseded", f"{why}. It had failed: {change.detail}")
+
     # -- nobody wants it any more ----------------------------------------------------------------------------
 
     def _superseded(self, change: ModeChange, question: Question) -> bool:
         """The policy was changed or deleted meanwhile. Before the activation what was staged is put back; after it
         a change to a mode that nobody wants ends where it stands, and the next generation goes on from there."""
         desired = question.desired
-        policy = next((p for p in desired.policies if p.name == change.policy), None)
-        if policy is not None and desired.generations.get(change.policy, 0) == change.generation:
+        why = _replaced_by(change, question)
+        if not why or desired.frozen_by or not desired.host.spec.allow.firmware:
             return False
-        if desired.frozen_by or not desired.host.spec.allow.firmware:
-            return False
-        why = "the policy was deleted"
-        if policy is not None:
-            why = f"generation {desired.generations.get(change.policy, 0)} took its place"
         if change.station in BEFORE_RESTART and change.phase is not Phase.RESTARTING:
             try:
                 back = self._staging.put_back(change)
@@ -168,11 +172,20 @@ class Engine:
             put = f"put back for the next boot: {', '.join(back)}" if back else "nothing was staged"
             self._ledger.end(forward(change), "taken-back", f"{why} before the activation; {put}.")
             return True
-        same = policy is not None and policy.spec.link_mode == change.wanted
+        same = any(p.name == change.policy and p.spec.link_mode == change.wanted for p in desired.policies)
         if same or change.station in BEFORE_RESTART:
             return False
         self._ledger.end(forward(change), "superseded", f"{why} after the activation, at {change.station.value}.")
         return True
+
+
+def _replaced_by(change: ModeChange, question: Question) -> str:
+    """What took the place of the change's generation; empty while that is the policy's own."""
+    desired = question.desired
+    if all(p.name != change.policy for p in desired.policies):
+        return "the policy was deleted"
+    generation = desired.generations.get(change.policy, 0)
+    return "" if generation == change.generation else f"generation {generation} took its place"
 
 
 def _swapped(change: ModeChange, question: Question) -> Adapter | None:

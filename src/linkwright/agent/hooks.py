@@ -98,7 +98,7 @@ def facts(change: ModeChange, event: Event, question: Question) -> dict[str, obj
         "rollback": change.returning_from is not None,
         "ports": list(change.ports),
         "cards": sorted({s.pf for s in change.settings}),
-        "targets": sorted({*change.targets, *change.also_interrupts}),
+        "targets": list(change.targets),
         "approvedBy": change.approved_by,
         "reasonCode": change.reason_code,
         "detail": change.detail or change.cause,

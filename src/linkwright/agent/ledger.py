@@ -68,7 +68,7 @@ class Ledger:
     ) -> ModeChange:
         """A verdict: final until a person's retry."""
         log.error("policy %s generation %s failed: %s", change.policy, change.generation, text)
-        return self._stop(change, Phase.FAILED, change.station, code, text, next_step, **fields)
+        return self._stop(change, Phase.FAILED, change.stopped_at or change.phase, code, text, next_step, **fields)
 
     def wait(self, change: ModeChange, at: Phase, code: str, text: str, next_step: str) -> bool:
         """Wait at a station; True when that is news."""
@@ -80,7 +80,7 @@ class Ledger:
 
     def end(self, change: ModeChange, code: str, text: str) -> None:
         """Given up, because nobody wants it any more; nothing of it is staged."""
-        self._stop(change, Phase.ENDED, change.station, code, text, "")
+        self._stop(change, Phase.ENDED, change.stopped_at or change.phase, code, text, "")
 
     def done(self, change: ModeChange, detail: str) -> None:
         self._store(change, Phase.DONE, reason_code="", detail=detail, next_step="", stopped_at=None)
