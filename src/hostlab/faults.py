@@ -16,6 +16,7 @@ ADAPTER_FAULTS = {
     "swapped": "true: another card of the same kind is put into the slot, as it leaves the factory",
     "merged": "true: a bond over its ports makes one RDMA device of them (RoCE mode only); false: apart again",
     "link_broken": "number of the port whose link does not come up whatever the fabric carries; 0: all are whole",
+    "guid_zero": "number of the port that has no node GUID from its next reset or driver load on; 0: all have one",
 }
 HOST_FAULTS = {
     "meddler": "seconds: somebody's network manager ups, configures and renames each netdev so long after it came "
@@ -58,6 +59,10 @@ def apply(machine: Machine, wire: Wire, arguments: Mapping[str, Any]) -> None:
         machine.swap(adapter)
     elif name == "merged":
         machine.merge_ports(adapter, bool(value))
+    elif name == "guid_zero":
+        with machine.lock:
+            for port in adapter.ports:
+                port.guid_zero = port.number == int(value)
     elif name == "link_broken":
         with machine.lock:
             for port in adapter.ports:

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from hostlab import naming
 from hostlab.identity import give_identity
 from hostlab.parts import (
+    NO_GUID,
     AdapterState,
     FabricState,
     FunctionState,
@@ -173,7 +174,7 @@ class Machine(PciBus):
             return RdmaPort("InfiniBand", DOWN, POLLING, 0, 0)
         if not fn.is_pf and (not guid_is_set(fn.port_guid) or fn.admin.link_state == naming.VF_LINK_DISABLE):
             return RdmaPort("InfiniBand", DOWN, LINK_UP, 0xFFFF, 0)
-        if not self.fabrics[fn.port.fabric or ""].subnet_manager:
+        if not self.fabrics[fn.port.fabric or ""].subnet_manager or (fn.is_pf and not guid_is_set(fn.node_guid)):
             return RdmaPort("InfiniBand", INIT, LINK_UP, 0, 0)
         return RdmaPort("InfiniBand", ACTIVE, LINK_UP, fn.lid, 1)
 
@@ -233,7 +234,7 @@ class Machine(PciBus):
             port.pf.driver_override = None
             port.pf.iommu_group = self._next_group()
             port.pf.mac = port.base_mac
-            port.pf.node_guid = port.port_guid
+            port.pf.node_guid = NO_GUID if port.guid_zero else port.port_guid
             port.pf.port_guid = port.port_guid if port.mode is LinkMode.INFINIBAND else naming.eui64(port.base_mac)
             port.pf.lid = self._lid(port.pf)
             self._attach(port.pf)

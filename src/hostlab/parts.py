@@ -91,6 +91,7 @@ class PortState:
     base_mac: str = NO_MAC
     port_guid: str = NO_GUID
     link_broken: bool = False  # fault: the link does not come up whatever the fabric carries
+    guid_zero: bool = False  # fault: its PF comes back without a node GUID
     host: Mapping[str, object] = field(default_factory=dict)  # the lab file's `host:` (addresses, defaultRoute)
 
     @property
