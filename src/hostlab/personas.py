@@ -59,9 +59,10 @@ def of(value: str | Mapping[str, Any]) -> Persona:
     """A lab file's ``persona``: a name, or the fields written out as a capture does. InvalidInput."""
     if isinstance(value, str):
         return load(value)
-    try:
-        return msgspec.convert(value, Persona)
-    except msgspec.ValidationError as error:
+    try:  # a host file's scalars are text, ids like 0x101b too
+        numbers = {k: int(v, 0) if k.endswith("_id") and isinstance(v, str) else v for k, v in value.items()}
+        return msgspec.convert(numbers, Persona, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
         raise InvalidInput(str(error), code="bad-persona", where=str(value.get("name", "persona"))) from None
 
 

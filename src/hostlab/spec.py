@@ -42,7 +42,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    persona: str
+    persona: Any  # a name, or the fields written out as a capture does
     address: str
     ports: tuple[Port, ...] = ()
     connectors: tuple[str, ...] = ()  # further slots in which every port has a PF as well (Socket Direct)
@@ -135,13 +135,13 @@ def _check(values: dict[str, Any], problems: Problems) -> None:
     seen: set[str] = set()
     for index, adapter in enumerate(values.get("adapters", ())):
         path = f"adapters[{index}]"
-        if adapter["persona"] not in personas.names():
-            problems.add(
-                f"{path}.persona",
-                f"{adapter['persona']!r} is not known.",
-                code="unknown-persona",
-                next_step=f"Known: {', '.join(personas.names())}.",
-            )
+        try:
+            persona = personas.of(adapter["persona"])
+        except InvalidInput as error:
+            problems.add(f"{path}.persona", error.message, code=error.code, next_step=error.next_step)
+        else:
+            if not isinstance(adapter["persona"], str):
+                adapter["persona"] = msgspec.to_builtins(persona)
         try:
             pci_address(f"{adapter['address']}.0")
         except ValueError:

@@ -43,7 +43,7 @@ def test_packaged_files_are_good() -> None:
         ("name: gpu-01", "name: GPU_01", 1, "is not a host name"),
         ("subnetManager: true", "subnetManger: true", 3, "subnetManager"),
         ("[InfiniBand, RoCE]", "[IB]", 3, "InfiniBand"),
-        ("persona: cx6-vpi-dual", "persona: cx9", 5, "is not known"),
+        ("persona: cx6-vpi-dual", "persona: cx9", 5, "there is no persona 'cx9'"),
         ("address: 0000:03:00", "address: 0000:03:00.0", 6, "without a function"),
         ("fabric: rail-0", "fabric: rail-7", 7, "is not described under fabrics"),
         ("name: gpu-01\n", "", 1, "name"),

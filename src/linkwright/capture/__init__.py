@@ -6,6 +6,7 @@
     DIR/sys, DIR/proc       the files that discovery reads, with their links
     DIR/links.json          netdevs as rtnetlink tells them; DIR/rdma.json: RDMA devices
     DIR/firmware/<PF>.json  the words of mstconfig, mstreg and mstfwreset, asked of the first PF of each card
+    DIR/lab.yaml            the same cards as a host file: ``linkwright lab up DIR/lab.yaml`` replays them
 
 Nothing is changed on the host, and no value leaves it that tells whose it is (``scrub.py``).
 """
@@ -33,12 +34,14 @@ from linkwright.kernel.rdma import Rdma
 from linkwright.model.errors import InvalidInput, LinkwrightError
 
 from .scrub import Scrubber
+from .to_lab import to_lab
 from .tree import TreeCopy
 
 if TYPE_CHECKING:
     from linkwright.kernel.system import System
 
 FORMAT = 1
+LAB = "lab.yaml"
 _BOOT_ID = "00000000-0000-4000-8000-000000000001"
 _ARCHIVES = (".tar.gz", ".tgz")
 
@@ -123,7 +126,17 @@ def _write(system: System, firmware: Firmware, root: Path) -> Manifest:
         left_out=tuple(scrub.text(line) for line in left_out),
     )
     _json(root / MANIFEST, manifest)
+    if (lab := _host_file(root)) is not None:
+        (root / LAB).write_text(lab)
     return manifest
+
+
+def _host_file(root: Path) -> str | None:
+    """The capture as a host file for ``linkwright lab up``; None when it holds no card that can be emulated."""
+    try:
+        return to_lab(root)
+    except InvalidInput:
+        return None
 
 
 def _one_of_each_card(system: System, functions: list[str]) -> list[str]:

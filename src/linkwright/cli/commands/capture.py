@@ -26,6 +26,7 @@ def capture(path: str | None, output: str) -> None:
       linkwright capture
       linkwright capture ./gpu-07.capture && linkwright nics --sysroot ./gpu-07.capture
     """
+    from linkwright.capture import LAB
     from linkwright.capture import capture as write
     from linkwright.firmware import open_firmware
     from linkwright.kernel.system import System
@@ -48,4 +49,6 @@ def capture(path: str | None, output: str) -> None:
     archive = target.name.endswith((".tar.gz", ".tgz"))
     if not archive:
         lines.append(line(f"Look at it: linkwright nics --sysroot {target}"))
+        if (target / LAB).exists():
+            lines.append(line(f"Replay it:  linkwright lab up {target / LAB}"))
     out.show(lines)
