@@ -159,9 +159,22 @@ def test_external_waits_for_somebody_elses_restart_and_taken_back_leaves_nothing
     assert "ETH(2)" in job.run("mstconfig", "-d", PF, "query", "LINK_TYPE_P1")
 
 
+def test_a_port_without_a_guid_is_waited_for(job: Managed) -> None:
+    job.host.fault(PF, "guid_zero", 1)
+    generation = ask_for(job, "InfiniBand")
+    change = ended(job, generation, "waiting")
+    assert change["reason_code"] == "guid-zero"
+    assert "has no GUID" in change["detail"]
+    assert change["next_step"].startswith("Reload the driver of 0000:3b:00.0;")
+    job.host.fault(PF, "guid_zero", 0)
+    job.host.fault(PF, "driver_reload")
+    ended(job, generation, "done")
+    job.all_attached()
+
+
 def test_please_power_cycle_is_said_before_anybody_is_interrupted(job: Managed) -> None:
     job.host.fault(PF, "power_cycle_text")
-    generation = ask_for(job, "InfiniBand", method="Reboot")
+    generation = ask_for(job, "RoCE", method="Reboot")
     change = ended(job, generation, "waiting")
     assert change["reason_code"] == "power-cycle-needed"
     assert "Nobody was interrupted yet." in change["detail"]
@@ -170,26 +183,26 @@ def test_please_power_cycle_is_said_before_anybody_is_interrupted(job: Managed) 
     job.host.fault(PF, "power_cycle_text", False)
     job.host.crash()  # the power goes and comes again
     ended(job, generation, "done")
-    assert modes(job) == all_are("InfiniBand")
+    assert modes(job) == all_are("RoCE")
     job.all_attached()
 
 
 def test_a_restart_that_did_not_reset_the_card_ends_in_a_verdict_and_a_power_cycle_mends_it(job: Managed) -> None:
     before = boots(job)
     job.host.fault(PF, "restart_without_reset")
-    generation = ask_for(job, "RoCE", method="Reboot")
+    generation = ask_for(job, "InfiniBand", method="Reboot")
     job.host.wait_ready(before + 1)
     change = ended(job, generation, "failed")
     assert change["reason_code"] == "card-not-reset"
     assert "the host restarted without resetting the card" in change["detail"]
-    seen = "wanted RoCE · next RoCE · current InfiniBand · observed InfiniBand · boot id changed"
+    seen = "wanted InfiniBand · next InfiniBand · current RoCE · observed RoCE · boot id changed"
     assert seen in change["detail"]
     job.host.fault(PF, "restart_without_reset", False)
     job.host.crash()
     assert ended(job, generation, "failed")["reason_code"] == "card-not-reset"
     job.run("linkwright", "retry", "training", "--reason", "power cycled", "--no-wait")
     ended(job, generation, "done")
-    assert modes(job) == all_are("RoCE")
+    assert modes(job) == all_are("InfiniBand")
     assert boots(job) == before + 2
     job.all_attached()
     job.nothing_planned()
