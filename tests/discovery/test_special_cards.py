@@ -182,6 +182,24 @@ def test_a_link_local_address_on_which_somebody_listens_is_the_host_s_own(tmp_pa
     )
 
 
+def test_an_address_on_a_link_between_two_targets_is_some_manager_s_unless_it_is_used(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.file(tree.proc / "self/net/tcp", TCP)
+    listening = listeners.read(tree.proc)
+
+    def kinds(address: str, *routes: str, between: bool) -> list[str]:
+        link = Netdev(
+            name="a", ifindex=1, link_type=1, address="", mtu=1500, addresses=(address,), routes=routes
+        )
+        seen = HostNetdevs(links={"a": link}, listening=listening)
+        return [h.kind for h in seen.holders("a", between=between)]
+
+    assert kinds("192.0.2.1/32", between=False) == ["address"]
+    assert kinds("192.0.2.1/32", between=True) == []
+    assert kinds("192.0.2.1/32", "default", between=True) == ["route"]
+    assert kinds("10.0.0.7/24", between=True) == ["address"]  # a server listens there
+
+
 def test_the_server_is_named() -> None:
     with socket.create_server(("127.0.0.9", 0)) as server:
         inode = str(os.fstat(server.fileno()).st_ino)

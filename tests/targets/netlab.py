@@ -283,7 +283,7 @@ def sample(points: int, offset: int = 0) -> list[int]:
 def attachment(function: Function, target: str = "trainer-0", **fields: object) -> Attachment:
     made = Attachment(
         target=target, interface="net1", policy="training", generation=1, port=PortId("0000:3b:00.0/1"),
-        vf_index=function.vf_index, function=function.address, boot_id=BOOT,
+        vf_index=function.vf_index, function=function.address,
     )  # fmt: skip
     from msgspec.structs import replace
 

@@ -203,6 +203,17 @@ def test_a_function_in_use_is_not_taken(lab: Lab) -> None:
     assert lab.store.attachments() == ()
 
 
+def test_an_address_that_a_network_manager_gave_between_two_containers_does_not_keep_it(lab: Lab) -> None:
+    function, target = lab.function(), lab.target()
+    released = container.detach(lab.ctx, give(lab, function, target))
+    ifindex = lab.links.get(name="enp59s0f0np0").ifindex
+    lab.links.add_address(ifindex, "192.0.2.7/24")
+    again = container.attach(
+        lab.ctx, released, NET1, lab.observed(function.address), LinkMode.ROCE, target.state
+    )
+    assert again.state is AttachmentState.ATTACHED
+
+
 def test_a_function_that_others_moved_is_not_taken(lab: Lab) -> None:
     function, target, other = lab.function(), lab.target(), lab.target()
     lab.links.change(lab.links.get(name="enp59s0f0np0").ifindex, move_to=other.fd)

@@ -52,8 +52,11 @@ def find(
     held = Held()
     found: dict[str, list[Holder]] = {f.address: [] for f in functions}
     for function in functions:
+        record = records.get(function.address)
+        # A slot that a target had in this boot already: between two containers its netdev is on the host.
+        between = record is not None and record.boot_id is not None
         for name in function.net or ():
-            found[function.address] += netdevs.holders(name)
+            found[function.address] += netdevs.holders(name, between=between)
     if system.captured:
         for function in filter(out_of_sight, functions):
             detail = "a network namespace (in the capture nobody can tell which)"

@@ -33,8 +33,12 @@ class HostNetdevs:
     listening: Listeners | None = None
     notes: tuple[str, ...] = ()
 
-    def holders(self, name: str) -> tuple[Holder, ...]:
-        """What the host itself does with a link. Only link-local addresses on which nobody listens: nothing."""
+    def holders(self, name: str, *, between: bool = False) -> tuple[Holder, ...]:
+        """What the host itself does with a link. Only link-local addresses on which nobody listens: nothing.
+
+        ``between``: the link came back from a target and goes to one again. Then an address without a route and
+        without a server is what a network manager did in between, and nobody's use.
+        """
         found = [Holder(kind="upper", detail=upper) for upper in self.uppers.get(name, ())]
         netdev = self.links.get(name)
         if netdev is None:
@@ -44,7 +48,7 @@ class HostNetdevs:
             server = self.listening.on(address.partition("/")[0]) if self.listening is not None else ""
             if server:
                 addresses.append(f"{address.partition('/')[0]} ({server})")
-            elif not _link_local(address):
+            elif not _link_local(address) and not (between and not netdev.routes):
                 addresses.append(address.partition("/")[0])
         routes = ["default route" if r == "default" else f"route to {r}" for r in netdev.routes]
         if routes:

@@ -47,8 +47,12 @@ def _elsewhere(scene: Scene, where: str) -> Refused:
     )
 
 
-def free(scene: Scene, netdev: Netdev) -> None:
-    """Looked at again at the last moment: nobody in the host uses it. Raises Refused ``in-use``."""
+def free(scene: Scene, netdev: Netdev, current: Attachment) -> None:
+    """Looked at again at the last moment: nobody in the host uses it. Raises Refused ``in-use``.
+
+    A function that this attachment had before in this boot came back to the host for a moment only: an address on
+    it is some network manager's work, and goes with it (whether a server listens on it, discovery has looked).
+    """
     ctx = scene.ctx
     reason = ""
     if netdev.link.master is not None:
@@ -57,7 +61,7 @@ def free(scene: Scene, netdev: Netdev) -> None:
     else:
         addresses = [a.text for a in ctx.links.addresses(netdev.link.ifindex)]
         routed = [text for text in addresses if not ipaddress.ip_interface(text).is_link_local]
-        if routed:
+        if routed and current.boot_id != ctx.boot_id:
             reason = f"this host has the address {routed[0]} on {netdev.link.name}"
     rdma = _rdma(scene)
     if not reason and rdma is not None and (users := ctx.rdma.kernel_users(rdma.device.index)):

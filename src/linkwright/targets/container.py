@@ -110,7 +110,7 @@ def _attach(
     if was_attached and all(step.is_done() for step in steps):
         return current
     if current.before is None:
-        checks.free(scene, netdev)
+        checks.free(scene, netdev, current)
 
     operation = _intend(
         ctx, "attach", current, AttachmentState.ATTACHING,
