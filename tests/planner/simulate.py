@@ -26,6 +26,7 @@ from linkwright.model.plan import (
 from linkwright.model.records import Attachment, AttachmentState, ModeChange, Phase, Setting
 from linkwright.model.values import LinkMode, PciAddress
 from linkwright.planner import plan
+from linkwright.planner.attach import wish_of
 from linkwright.planner.view import strangers
 
 MODES = {"1": LinkMode.INFINIBAND, "2": LinkMode.ROCE}
@@ -167,6 +168,7 @@ class Simulation:
                 state=AttachmentState.ATTACHED,
                 netns_inode=state.netns_inode,
                 rdma_name=step.interface.rdma_name,
+                wish=wish_of(step.interface),
                 boot_id=self.question.inventory.boot_id,
             )
         )

@@ -31,6 +31,7 @@ from linkwright.model.inventory import Holder, RdmaDevice
 from linkwright.model.plan import Attach, Detach, SetVfs, TargetState
 from linkwright.model.records import AttachmentState, Before
 from linkwright.planner import plan
+from linkwright.planner.attach import wish_of
 
 BOTH = {"pci_addresses": (f"{CARD}.0", f"{CARD}.1")}
 WISH = Interface(name="net1", rdma_name="mlx5_0")
@@ -228,6 +229,19 @@ def test_a_namespace_path_that_names_another_namespace_moves_the_interface_there
     )
     assert kinds(made) == ["Detach", "Attach"]
     assert made.steps[0].reason == "its container runs in a new namespace"
+
+
+def test_a_changed_document_is_given_anew_on_the_same_slot_and_names_whom_it_interrupts():
+    old, new = (Interface(name="net1", addresses=(f"10.9.0.{n}/24",)) for n in (1, 2))
+    records = (attached("a", wish=wish_of(old)),)
+    ask = {"policies": (policy(),), "records": records}
+    made = plan(question(adapter(_held(7)), targets=(target("a", "training", old),), **ask))
+    assert not made.steps
+    made = plan(question(adapter(_held(7)), targets=(target("a", "training", new),), **ask))
+    taken, given_again = made.steps
+    assert taken.reason == "its document changed; it is given anew"
+    assert (taken.forget, taken.interrupts) == (False, ("a",))
+    assert (given_again.interface, given_again.vf_index) == (new, None)
 
 
 def test_a_container_on_the_hosts_network_is_refused_and_its_neighbour_is_served():

@@ -15,6 +15,7 @@ from ..model.errors import LinkwrightError, Vanished
 from ..model.plan import Attach, Detach, Plan, Question, SetVfs, WriteFirmware
 from ..model.records import HistoryEntry
 from ..planner.approvals import change_key
+from ..planner.attach import wish_of
 from . import backup
 from .asfound import keep_settings, keep_vfs
 from .engine import Engine
@@ -95,16 +96,16 @@ class Executor:
                 keep_vfs(self._world.store, step.port, step.before)
                 self._hands.set_vfs(step, question)
             case Attach():
-                self._keep_name(step)
+                self._keep_wish(step)
                 self._hands.attach(step, question)
             case Detach():
                 self._hands.detach(step, question)
 
-    def _keep_name(self, step: Attach) -> None:
-        """Whose an RDMA name is stands in the record before the device has it: names are the whole host's."""
-        kept = self._world.store.attachment(step.target, step.interface.name)
-        if kept is not None and kept.rdma_name != step.interface.rdma_name:
-            self._world.store.put_attachment(replace(kept, rdma_name=step.interface.rdma_name))
+    def _keep_wish(self, step: Attach) -> None:
+        """What it is given for, and whose an RDMA name is, stand in the record before the device has them."""
+        kept, wish = self._world.store.attachment(step.target, step.interface.name), wish_of(step.interface)
+        if kept is not None and (kept.wish, kept.rdma_name) != (wish, step.interface.rdma_name):
+            self._world.store.put_attachment(replace(kept, wish=wish, rdma_name=step.interface.rdma_name))
 
     def _fail(self, step: Taken, subject: str, error: LinkwrightError) -> None:
         self._world.failures[(type(step).__name__, subject)] = error

@@ -49,6 +49,7 @@ class Attachment(Struct, frozen=True, kw_only=True):
     boot_id: str | None = None  # the boot in which the current state was reached
     rdma_moved: bool = False
     rdma_name: str | None = None  # the name its RDMA device was asked to have when it was last given
+    wish: str = ""  # which version of the interface's document it was last given for (planner.attach.wish_of)
     mac: str | None = None  # kept over restarts, so that a target keeps its address in RoCE mode
     before: Before | None = None
     reason: str = ""

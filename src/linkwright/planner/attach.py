@@ -6,6 +6,10 @@ interface that keeps its slot keeps its record (``forget=False``); one that gets
 
 from __future__ import annotations
 
+import hashlib
+
+import msgspec
+
 from ..model.documents import Interface, Target
 from ..model.inventory import Port
 from ..model.plan import Attach, Detach, Problem
@@ -18,6 +22,7 @@ from .vfs import slot_taken
 from .view import Key, foreign
 
 NEW = "it runs and has no interface yet"
+CHANGED = "its document changed; it is given anew"
 
 
 def local_steps(decided: Decided) -> Local:
@@ -142,15 +147,22 @@ def _keep_up(
             out.problems.append(_renamed(record, pid))
             return
         same = state.netns_inode is None or record.netns_inode in (None, state.netns_inode)
-        if state.state == "running" and same and record.state is AttachmentState.ATTACHED and view.held(record):
+        right = same and record.wish in ("", wish_of(interface))
+        if state.state == "running" and right and record.state is AttachmentState.ATTACHED and view.held(record):
             return
-        if not (state.state == "running" and same and record.state is AttachmentState.ATTACHING):
+        if not (state.state == "running" and right and record.state is AttachmentState.ATTACHING):
             gone = view.function(record.port, record.vf_index) is None
-            out.detach.append(_detach(decided, record, _stale(state.state, same, gone), forget=False))
+            why = CHANGED if same and not right and not gone else _stale(state.state, same, gone)
+            out.detach.append(_detach(decided, record, why, forget=False))
     if state.state != "running":
         _not_running(decided, target, interface, out)
         return
     _give(decided, target, interface, port, index, out, needs=None)
+
+
+def wish_of(interface: Interface) -> str:
+    """Names one version of an interface's document: another one is given anew, on the same slot."""
+    return hashlib.sha256(msgspec.json.encode(interface)).hexdigest()[:16]
 
 
 def _stale(state: str, same: bool, gone: bool) -> str:
