@@ -11,12 +11,15 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hostlab.lab import Host, Lab
 from linkwright.model.errors import LinkwrightError
+
+if TYPE_CHECKING:
+    from hostlab.real.cli import Commands
 
 app = typer.Typer(
     name="lab",
@@ -36,10 +39,17 @@ def up(
         str, typer.Argument(metavar="FILE", help="Host file, or the name of a packaged one.")
     ] = "gpu-01",
     output: Output = "table",
+    real: Annotated[
+        bool, typer.Option("--real", help="A whole Debian 13 under QEMU, with real SR-IOV; FILE is then its name.")
+    ] = False,
 ) -> None:
     """Start a host and wait until it is ready. Without FILE: gpu-01, three adapters."""
     from hostlab import spec
 
+    if real:
+        from hostlab.real.cli import DEFAULT_NAME, Commands
+
+        raise typer.Exit(Commands(DEFAULT_NAME if file == "gpu-01" else file).up())
     begun = time.monotonic()
     content = spec.load(spec.find(file))
     lab = Lab()
@@ -67,7 +77,9 @@ def down(
     if not names and not everything:
         raise typer.BadParameter(f"which one? {_known(lab)} or --all")
     for name in names:
-        if not lab.down(name, erase=erase) and not erase:
+        if (real := _real(name)) is not None:
+            real.down(erase=erase)
+        elif not lab.down(name, erase=erase) and not erase:
             print(f"{name} was not up.")
         else:
             print(f"{name} is down{' and erased' if erase else ''}.")
@@ -94,12 +106,16 @@ def list_hosts(output: Output = "table") -> None:
 )
 def execute(host: HostName, command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…")]) -> None:
     """Run a command in a host; its exit code is ours."""
+    if (real := _real(host)) is not None:
+        raise typer.Exit(real.execute(command[1:] if command[0] == "--" else command))
     _become(_existing(host).command_line(command[1:] if command[0] == "--" else command))
 
 
 @app.command()
 def shell(host: HostName) -> None:
     """A shell in a host."""
+    if (real := _real(host)) is not None:
+        raise typer.Exit(real.console())
     _become(_existing(host).command_line(["/bin/bash", "--norc"], {"PS1": f"root@{host}:\\w# "}))
 
 
@@ -119,6 +135,9 @@ def crash(
     output: Output = "table",
 ) -> None:
     """Pull the plug: everything is killed, writes that were not synced are lost."""
+    if (real := _real(host)) is not None:
+        real.crash(stay_off=stay_off)
+        return
     if at_next_restart:
         _existing(host).crash_on_next_restart()
         print(f"The next restart of {host} will be a crash.")
@@ -187,6 +206,15 @@ def log(
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------
+
+
+def _real(name: str) -> Commands | None:
+    """The same commands for a real host, which keeps its disk where no emulated host has one."""
+    if not (Lab().host(name).dirs.lib / "disk.img").exists():
+        return None
+    from hostlab.real.cli import Commands
+
+    return Commands(name)
 
 
 def _existing(name: str) -> Host:

@@ -1,4 +1,5 @@
-"""One real host for all tests of a run, started when the first asks for it; its console is shown with failed tests."""
+"""One real host for all tests of a run, started when the first asks for it; its console is shown with failed
+tests."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ def directory() -> Path:
 
 
 def obtain(kind: str, digest: str, build: Callable[[Path], None]) -> Path:
-    """The directory ``KIND-DIGEST``; ``build`` fills a fresh one when it is not there. What ``build`` raises comes through."""
+    """The directory ``KIND-DIGEST``; ``build`` fills a fresh one when it is not there. What ``build`` raises comes
+    through."""
     base = directory()
     base.mkdir(parents=True, exist_ok=True)
     wanted = base / f"{kind}-{digest}"

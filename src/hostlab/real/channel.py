@@ -1,4 +1,5 @@
-"""Commands to a real host, from outside: the other end of ``guest/channel.py``, over the socket that QEMU gives the port.
+"""Commands to a real host, from outside: the other end of ``guest/channel.py``, over the socket that QEMU gives
+the port.
 
 QEMU serves one connection at a time; whoever comes second waits until the first has its answer. A connection lasts
 for one request, so that several programs can use one host.

@@ -1,8 +1,9 @@
 """The initramfs: busybox, the few modules that lead to the root, and the script that puts it together.
 
-The guest's root is an overlay: the cached Debian and Linkwright's layer below (read-only disks that all hosts share), a
-disk of the host's own on top. So nothing is copied before a boot, and what the host writes survives restarts and power
-cuts as on any host. Disks and not 9p, by which each look at a file is a message to QEMU: the boot takes half the time.
+The guest's root is an overlay: the cached Debian and Linkwright's layer below (read-only disks that all hosts
+share), a disk of the host's own on top. So nothing is copied before a boot, and what the host writes survives
+restarts and power cuts as on any host. Disks and not 9p, by which each look at a file is a message to QEMU: the
+boot takes half the time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ $bb mount -t ext4 -o ro,noatime /dev/vda /lower
 $bb mount -t ext4 -o ro,noatime /dev/vdb /layer
 $bb mount -t ext4 -o noatime /dev/vdc /state
 $bb mkdir -p /state/upper /state/work /state/lab /state/containers /state/libvirt
-$bb mount -t overlay -o lowerdir=/layer:/lower,upperdir=/state/upper,workdir=/state/work overlay /new || exec $bb sh
+layers=lowerdir=/layer:/lower,upperdir=/state/upper,workdir=/state/work
+$bb mount -t overlay -o "$layers" overlay /new || exec $bb sh
 $bb mkdir -p /new/lab /new/var/lib/containers /new/var/lib/libvirt/images
 $bb mount -o bind /state/lab /new/lab
 $bb mount -o bind /state/containers /new/var/lib/containers
@@ -83,7 +85,8 @@ def _unpacked(module: Path) -> bytes:
 
 
 def _entry(number: int, name: str, mode: int, data: bytes) -> bytes:
-    """Documentation/driver-api/early-userspace/buffer-format.rst: a header of hex numbers, name and data each padded to 4."""
+    """Documentation/driver-api/early-userspace/buffer-format.rst: a header of hex numbers, name and data each
+    padded to 4."""
     fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
     head = b"070701" + b"".join(b"%08x" % field for field in fields) + name.encode() + b"\0"
     return head + bytes(-len(head) % 4) + data + bytes(-len(data) % 4)

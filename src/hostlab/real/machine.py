@@ -1,8 +1,9 @@
 """One real host: QEMU's command line, and its life from power on to power cut.
 
-QEMU runs by itself (no supervisor): its pid file, its sockets and its console log are in the host's folders, so any
-program can reach it. The chipset is a q35 with an Intel IOMMU and two igb network cards on root ports of their own:
-the only model in QEMU with SR-IOV that works. Everything is emulated in software; there is no KVM to count on.
+QEMU runs by itself (no supervisor): its pid file, its sockets and its console log are in the host's folders, so
+any program can reach it. The chipset is a q35 with an Intel IOMMU and two igb network cards on root ports of their
+own: the only model in QEMU with SR-IOV that works. Everything is emulated in software; there is no KVM to count
+on.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ _ARGUMENTS = (
 
 @dataclass(frozen=True)
 class Card:
-    """One igb network card. ``persona``: the ConnectX whose firmware is emulated over it, in link mode ``mode`` when it is
-    new; None: it stays what it is."""
+    """One igb network card. ``persona``: the ConnectX whose firmware is emulated over it, in link mode ``mode``
+    when it is new; None: it stays what it is.
+    """
 
     address: str
     mac: str
@@ -90,8 +92,9 @@ class RealHost:
     # -- power ----------------------------------------------------------------------------------------------------
 
     def up(self, *, fresh: bool = False) -> dict[str, Any]:
-        """Power on and wait until it answers: what it says of itself (``Channel.wait_up``). ``fresh``: with an empty
-        disk. Raises LinkwrightError: host-already-up, host-failed, or what building its root raises."""
+        """Power on and wait until it answers: what it says of itself (``Channel.wait_up``). ``fresh``: with an
+        empty disk. Raises LinkwrightError: host-already-up, host-failed, or what building its root raises.
+        """
         if self.pid() is not None:
             raise LinkwrightError("it is up already", code="host-already-up", where=self.name)
         root = recipe.obtain(self.say)
@@ -118,7 +121,7 @@ class RealHost:
         try:
             with open(log, "wb") as output:
                 done = subprocess.run(
-                    ["nice", "-n", "10", *self.command_line(root, layer, initrd), "-daemonize"],
+                    [*self.command_line(root, layer, initrd), "-daemonize"],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=held, check=False,
                 )  # fmt: skip
         finally:
@@ -133,8 +136,9 @@ class RealHost:
     def command_line(self, root: Root, layer: Path, initrd: Path) -> list[str]:
         run = self.dirs.run
         personas = " ".join(f"hostlab.card={c.address},{c.persona},{c.mode}" for c in CARDS if c.persona)
+        share = root.tree / "usr/share"
         command = [
-            *root.program(QEMU), "-L", str(root.tree / "usr/share/qemu"), "-L", str(root.tree / "usr/share/seabios"),
+            *root.program(QEMU), "-L", str(share / "qemu"), "-L", str(share / "seabios"),
             "-name", self.name, "-nodefaults", "-no-user-config", "-display", "none",
             "-M", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", str(self.cpus),
             "-m", str(self.memory_mib), "-device", "intel-iommu,intremap=on",
@@ -153,7 +157,8 @@ class RealHost:
         ]  # fmt: skip
         for number, card in enumerate(CARDS, 1):
             command += [
-                "-device", f"pcie-root-port,id=port{number},slot={number},chassis={number},addr={number + 0x10:#x}",
+                "-device", f"pcie-root-port,id=port{number},slot={number},chassis={number},"
+                           f"addr={number + 0x10:#x}",
                 "-netdev", f"hubport,id=wire{number},hubid=0",
                 "-device", f"igb,bus=port{number},netdev=wire{number},mac={card.mac},romfile=",
             ]  # fmt: skip
@@ -210,11 +215,13 @@ class RealHost:
 
 
 def _disk(name: str, file: Path, option: str) -> list[str]:
-    return ["-drive", f"file={file},if=none,id={name},format=raw,{option}", "-device", f"virtio-blk-pci,drive={name}"]
+    drive = f"file={file},if=none,id={name},format=raw,{option}"
+    return ["-drive", drive, "-device", f"virtio-blk-pci,drive={name}"]
 
 
 def wait_until(what: Callable[[], bool], limit_s: float) -> bool:
-    """Ask ``what`` every second until it is true; for what a guest shows but does not tell. False when the limit ran out."""
+    """Ask ``what`` every second until it is true; for what a guest shows but does not tell. False when the limit
+    ran out."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if what():

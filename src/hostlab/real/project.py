@@ -1,4 +1,5 @@
-"""Linkwright as the guest has it: the wheel in an environment of the guest's own Python, its units enabled, the lab's beside.
+"""Linkwright as the guest has it: the wheel in an environment of the guest's own Python, its units enabled, the
+lab's beside.
 
 A layer over the root, not a part of it, because it changes with every edit and takes seconds, not minutes. What it
 depends on is a third thing in the cache, for the same reason.
@@ -24,7 +25,8 @@ ENVIRONMENT = "opt/linkwright"
 PYTHON = "3.13"  # of the root's Debian
 _SITE = f"{ENVIRONMENT}/lib/python{PYTHON}/site-packages"
 # Newest first: the root's libc is 2.41.
-_PLATFORMS = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (34, 28, 17)] + ["--platform=manylinux2014_x86_64"]
+_TAGS = ("manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
+_PLATFORMS = [f"--platform={tag}_x86_64" for tag in _TAGS]
 _START = f"""\
 #!/{ENVIRONMENT}/bin/python3 -P
 import sys
@@ -34,14 +36,15 @@ sys.exit(main())
 _CONFIG = f"home = /usr/bin\ninclude-system-site-packages = true\nversion = {PYTHON}\n"
 # Of no use in the lab, and each costs seconds under emulation.
 _MASKED = (
-    "apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer "
-    "systemd-pcrphase.service systemd-tpm2-setup.service systemd-tpm2-setup-early.service systemd-pcrmachine.service "
-    "ldconfig.service systemd-journal-catalog-update.service libvirt-guests.service"
-).split()
+    *("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer"),
+    *("e2scrub_reap.service", "ldconfig.service", "systemd-journal-catalog-update.service", "logrotate.timer"),
+    *("modprobe@drm.service", "netavark-dhcp-proxy.service", "netavark-dhcp-proxy.socket"),
+)
 
 
 def obtain(root: Root, say: Callable[[str], None]) -> Path:
-    """The directory with the layer for ``root`` (``IMAGE``: a disk), built when the sources changed. Raises LinkwrightError(lab-not-possible, layer-not-built)."""
+    """The directory with the layer for ``root`` (``IMAGE``: a disk), built when the sources changed. Raises
+    LinkwrightError(lab-not-possible, layer-not-built)."""
     source = _checkout()
     settings = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = sorted([*settings["dependencies"], *settings["optional-dependencies"]["lab"]])
@@ -67,7 +70,8 @@ def _checkout() -> Path:
     if (source / "pyproject.toml").is_file() and (source / "packaging/systemd").is_dir():
         return source
     raise LinkwrightError(
-        "a real host gets Linkwright built from its sources, which are not here", code="lab-not-possible", where="lab",
+        "a real host gets Linkwright built from its sources, which are not here",
+        code="lab-not-possible", where="lab",
         next_step="Run it from a checkout: git clone …, then pip install --editable '.[lab]'.",
     )  # fmt: skip
 
@@ -105,7 +109,8 @@ def _layer(root: Root, source: Path, dependencies: Path, layer: Path) -> None:
     (layer / "usr/bin/linkwright").symlink_to(f"/{ENVIRONMENT}/bin/linkwright")
 
     units = layer / "usr/lib/systemd/system"
-    ours = [*(source / "packaging/systemd").glob("*.service"), *(Path(__file__).parent / "units").glob("*.service")]
+    lab_units = Path(__file__).parent / "units"
+    ours = [*(source / "packaging/systemd").glob("*.service"), *lab_units.glob("*.service")]
     for unit in ours:
         _write(units / unit.name, unit.read_text(encoding="utf-8"))
         for line in unit.read_text(encoding="utf-8").splitlines():
@@ -113,7 +118,7 @@ def _layer(root: Root, source: Path, dependencies: Path, layer: Path) -> None:
                 wants = layer / f"etc/systemd/system/{line.removeprefix('WantedBy=')}.wants"
                 wants.mkdir(parents=True, exist_ok=True)
                 (wants / unit.name).symlink_to(f"/usr/lib/systemd/system/{unit.name}")
-    for drop_in in (Path(__file__).parent / "units").glob("*.d/*.conf"):
+    for drop_in in lab_units.glob("*.d/*.conf"):
         _write(units / drop_in.parent.name / drop_in.name, drop_in.read_text(encoding="utf-8"))
     for name in _MASKED:
         (layer / "etc/systemd/system").mkdir(parents=True, exist_ok=True)
@@ -124,7 +129,8 @@ def _layer(root: Root, source: Path, dependencies: Path, layer: Path) -> None:
 
 
 def _container_root(tree: Path) -> None:
-    """A root for containers (podman run --rootfs): the guest's own programs, bound in at /usr, so that RDMA tools are there."""
+    """A root for containers (podman run --rootfs): the guest's own programs, bound in at /usr, so that RDMA tools
+    are there."""
     for name in ("dev", "etc", "proc", "run", "sys", "tmp", "usr", "var"):
         (tree / name).mkdir(parents=True)
     for name in ("bin", "sbin", "lib", "lib64"):
@@ -145,7 +151,8 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _pip(target: Path, what: list[str], *options: str) -> None:
-    _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", f"--target={target}", *options, *what])
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", f"--target={target}"]
+    _run([*command, *options, *what])
 
 
 def _compile(root: Root, tree: Path) -> None:

@@ -1,8 +1,9 @@
-"""The root file system: Debian 13 by mmdebstrap, with the kernel from its backports. Built once, kept in the cache.
+"""The root file system: Debian 13 by mmdebstrap, with the kernel from its backports. Built once, kept in the
+cache.
 
-QEMU comes from this root too and runs on the machine by the root's own dynamic loader, because older QEMUs (10.0.2)
-lose the register accesses of virtual functions: so the machine's own distribution does not matter.
-The kernel is a 7.x, because before that a Soft-RoCE device works in the host's network namespace only.
+QEMU comes from this root too and runs on the machine by the root's own dynamic loader, because older QEMUs
+(10.0.2) lose the register accesses of virtual functions: so the machine's own distribution does not matter. The
+kernel is a 7.x, because before that a Soft-RoCE device works in the host's network namespace only.
 """
 
 from __future__ import annotations
@@ -69,13 +70,15 @@ class Root:
         return self.tree / "usr/lib/modules" / self.release
 
     def program(self, path: str) -> list[str]:
-        """The argument list that runs ``path`` of the root (``usr/bin/qemu-system-x86_64``) here, with its libraries."""
+        """The argument list that runs ``path`` of the root (``usr/bin/qemu-system-x86_64``) here, with its
+        libraries."""
         loader = self.tree / "lib64/ld-linux-x86-64.so.2"
         return [str(loader), "--library-path", str(self.tree / "usr/lib/x86_64-linux-gnu"), str(self.tree / path)]
 
 
 def make_disk(root: Root, path: Path, size_mib: int, content: Path | None = None) -> None:
-    """An ext4 file system in ``path``, with a copy of ``content``, which is then there to be read only (no journal).
+    """An ext4 file system in ``path``, with a copy of ``content``, which is then there to be read only (no
+    journal).
 
     Raises LinkwrightError(disk-not-made).
     """
@@ -148,12 +151,14 @@ def _build(directory: Path) -> None:
     log = cache.directory() / "root.log"
     signed = f"[signed-by={_KEYRING}] " if _KEYRING.exists() else ""
     where = mirror()
-    options = ["--aptopt=APT::Install-Recommends \"false\"", *(f"--dpkgopt=path-exclude={p}" for p in NOT_UNPACKED)]
+    options = ['--aptopt=APT::Install-Recommends "false"']
+    options += [f"--dpkgopt=path-exclude={path}" for path in NOT_UNPACKED]
     command = [
         # mmdebstrap mounts /proc and more in the new root: in a mount namespace of its own, that ends with it
         "unshare", "--mount", "--", "mmdebstrap", "--mode=root", "--variant=apt", *options,
-        "--setup-hook=mkdir -p \"$1/etc/apt/preferences.d\"", f"--setup-hook=upload {pins} /etc/apt/preferences.d/lab",
-        "--customize-hook=chroot \"$1\" passwd --delete root",
+        '--setup-hook=mkdir -p "$1/etc/apt/preferences.d"',
+        f"--setup-hook=upload {pins} /etc/apt/preferences.d/lab",
+        '--customize-hook=chroot "$1" passwd --delete root',
         f"--include={','.join(' '.join(PACKAGES).split())}",
         SUITE, str(directory / "root"), *(f"deb {signed}{where} {suite} main" for suite in (SUITE, BACKPORTS)),
     ]  # fmt: skip

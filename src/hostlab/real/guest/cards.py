@@ -1,13 +1,13 @@
 """The firmware of emulated ConnectX cards, laid over physical functions of the guest: started before Linkwright.
 
-An igb card has no link mode to set. So a FUSE file system serves ``config`` (with the gateway to the emulated firmware),
-``vendor`` and ``device``, each bound over the file of that name of the real function; the unmodified mstconfig then
-finds a ConnectX at the address where sriov_numvfs makes real VFs, and reaches its firmware by a character device
-(``driver``). The kernel's own view stays real: drivers, SR-IOV,
-IOMMU groups. One thing of it is told otherwise: the link type of a PF in InfiniBand mode (``lens``).
+An igb card has no link mode to set. So a FUSE file system serves ``config`` (with the gateway to the emulated
+firmware), ``vendor`` and ``device``, each bound over the file of that name of the real function; the unmodified
+mstconfig then finds a ConnectX at the address where sriov_numvfs makes real VFs, and reaches its firmware by a
+character device (``driver``). The kernel's own view stays real: drivers, SR-IOV, IOMMU groups. One thing of it is
+told otherwise: the link type of a PF in InfiniBand mode (``lens``).
 
-The kernel's command line names the cards: ``hostlab.card=0000:01:00.0,cx7-vpi-single,RoCE``; the mode is the one it
-is delivered with, when that is not the persona's. Settings are kept in /lab, which survives restarts.
+The kernel's command line names the cards: ``hostlab.card=0000:01:00.0,cx7-vpi-single,RoCE``; the mode is the one
+it is delivered with, when that is not the persona's. Settings are kept in /lab, which survives restarts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Function:
     def read(self, name: str, size: int, offset: int) -> bytes:
         persona = self.card.persona
         if name == "config":
-            # Each dword of the real config space is an access of emulated hardware: a query of the gateway needs none.
+            # Each dword of the real config space is an access of emulated hardware; the gateway needs none.
             gateway = size == 4 and vsc.CAPABILITY < offset < vsc.CAPABILITY + GATEWAY_SIZE
             return self.gateway.read(b"" if gateway else self._config(), offset, size)
         text = {"vendor": "0x15b3", "device": f"{persona.device_id:#06x}"}[name] + "\n"

@@ -1,8 +1,9 @@
-"""The host's end of the lab's channel: takes requests from a virtio port, runs them, answers. Standard library only.
+"""The host's end of the lab's channel: takes requests from a virtio port, runs them, answers. Standard library
+only.
 
-Lines of JSON both ways. A request has ``id`` and ``op``: ``exec`` (argv, stdin, environ, timeout_s), ``put`` (path, data,
-mode), ``get`` (path); bytes are base64. Answers carry the ``id``, in the order in which they finish. At the start, and
-when ``op`` is ``hello``, it says who it is: ``{"hello": BOOT_ID, …}``.
+Lines of JSON both ways. A request has ``id`` and ``op``: ``exec`` (argv, stdin, environ, timeout_s), ``put``
+(path, data, mode), ``get`` (path); bytes are base64. Answers carry the ``id``, in the order in which they finish.
+At the start, and when ``op`` is ``hello``, it says who it is: ``{"hello": BOOT_ID, …}``.
 """
 
 import base64
@@ -41,7 +42,8 @@ class Channel:
 
     def hello(self) -> None:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        self.say(hello=boot, kernel=os.uname().release, uptime_s=float(Path("/proc/uptime").read_text().split()[0]))
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+        self.say(hello=boot, kernel=os.uname().release, uptime_s=uptime)
 
     def serve(self, nobody: Callable[[], object]) -> None:
         """For good. ``nobody`` is called while nobody is connected outside, to wait until somebody may be."""
@@ -77,7 +79,8 @@ def _exec(request: dict[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     late = False
     try:
-        out, err = process.communicate(base64.b64decode(request.get("stdin", "")), timeout=request.get("timeout_s"))
+        given = base64.b64decode(request.get("stdin", ""))
+        out, err = process.communicate(given, timeout=request.get("timeout_s"))
     except subprocess.TimeoutExpired:
         late = True
         os.killpg(process.pid, signal.SIGKILL)

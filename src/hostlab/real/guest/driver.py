@@ -1,8 +1,9 @@
-"""The character device of mstflint's optional kernel driver, in userspace (CUSE): the fast way to an emulated firmware.
+"""The character device of mstflint's optional kernel driver, in userspace (CUSE): the fast way to an emulated
+firmware.
 
-The unmodified tools take ``/dev/<pci address>_mstconf`` when it is there (mtcr_ul/mtcr_ul_com.c) and then move 256 bytes a
-call instead of 4 in three. A query by way of ``config`` is 10 000 calls; under software emulation, where each costs
-a millisecond, that is the difference between one second and eleven.
+The unmodified tools take ``/dev/<pci address>_mstconf`` when it is there (mtcr_ul/mtcr_ul_com.c) and then move 256
+bytes a call instead of 4 in three. A query by way of ``config`` is 10 000 calls; under software emulation, where
+each costs a millisecond, that is the difference between one second and eleven.
 
 Structs and numbers: mstflint's kernel/mst.h and Linux' include/uapi/linux/fuse.h. ioctls of the driver read their
 argument though their number says that they only write it, so each call is asked for twice (FUSE_IOCTL_RETRY).

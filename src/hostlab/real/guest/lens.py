@@ -1,8 +1,10 @@
-"""Netlink of a real host, as it would be with a ConnectX: the kernel answers everything, one thing is told otherwise.
+"""Netlink of a real host, as it would be with a ConnectX: the kernel answers everything, one thing is told
+otherwise.
 
-The netdev of a PF whose emulated firmware runs in InfiniBand mode is told as an IPoIB device (link type and 20-byte
-addresses), so that what is observed follows the firmware. All else passes both ways as it is: real netdevs, real moves,
-real Soft-RoCE devices. The socket's protocol is that of linkwright/kernel/netlink/transport.py.
+The netdev of a PF whose emulated firmware runs in InfiniBand mode is told as an IPoIB device (link type and
+20-byte addresses), so that what is observed follows the firmware. All else passes both ways as it is: real
+netdevs, real moves, real Soft-RoCE devices. The socket's protocol is that of
+linkwright/kernel/netlink/transport.py.
 """
 
 from __future__ import annotations
@@ -136,7 +138,8 @@ def _as_ipoib(message: Message, mac: bytes) -> Message:
     family, _, ifindex, flags, change = veth.IFINFO.unpack_from(message.body)
     guid = bytes.fromhex(naming.eui64(mac.hex(":")).replace(":", ""))
     address = _PKEY_QPN + _PREFIX + guid
-    told = {veth.IFLA_ADDRESS: address, nl_link.IFLA_PERM_ADDRESS: address, veth.IFLA_BROADCAST: nl_link.IB_BROADCAST}
+    told = dict.fromkeys((veth.IFLA_ADDRESS, nl_link.IFLA_PERM_ADDRESS), address)
+    told[veth.IFLA_BROADCAST] = nl_link.IB_BROADCAST
     pieces = [veth.IFINFO.pack(family, nl_link.ARPHRD_INFINIBAND, ifindex, flags, change)]
     for kind, payload in codec.attrs(message.body, veth.IFINFO.size):
         pieces.append(codec.attr(kind, told.get(kind & NLA_TYPE_MASK, payload)))
