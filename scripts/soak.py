@@ -96,12 +96,8 @@ class Soak:
 
     def _clear(self, clean: dict[str, object]) -> None:
         """Take everything back; what is not as it was at the beginning has leaked."""
-        for name in self.rig.names:
-            self.rig.delete(name)
+        self.rig.back_to_start()
         self.rig.settle()
-        for step in (TO_IB, TO_PF, AUTO):
-            step.ask(self.rig)
-            self.rig.settle()
 
         def kept(state: dict[str, object]) -> dict[str, object]:
             return {k: v for k, v in state.items() if not k.startswith("change:")}

@@ -189,6 +189,17 @@ class Rig:
         self.host.crash()
         self.rebooted[operation.name] = self.settle()
 
+    def back_to_start(self) -> None:
+        """From any state: no targets, and the PF as a whole (VFs go only for somebody who gets the PF)."""
+        for number in (1, 0):
+            self.delete(self.names[number])
+        self.settle()
+        self.apply(policy("InfiniBand", pf=PF, extra="  functions: {assign: PF}"), self.target(0))
+        self.settle()
+        self.delete(self.names[0])
+        self.settle()
+        self.apply(policy("InfiniBand", pf=PF))
+
     def _arm(self, at: dict[int, str]) -> None:
         (self.folder / "at").write_text("".join(f"{n} {how}\n" for n, how in at.items()))
         (self.folder / "points").write_bytes(b"")

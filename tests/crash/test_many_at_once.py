@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -30,44 +31,41 @@ TARGETS = st.integers(0, 1)
 
 def machine(rig: Rig, end: float, done: list[str]) -> type[RuleBasedStateMachine]:
     class Clients(RuleBasedStateMachine):
-        """``wanted``: targets that the last request about them asked for."""
+        """``wanted``: targets that the last request about them asked for; over all examples, as the host is."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.wanted: set[int] = set()
+        wanted: ClassVar[set[int]] = set()
 
-        def at_once(self, *requests: Callable[[], None]) -> None:
+        def at_once(self, wanted: set[int], *requests: Callable[[], None]) -> None:
+            """``wanted`` afterwards."""
             if time.monotonic() > end:
                 return
             with ThreadPoolExecutor(len(requests)) as pool:
                 for answer in [pool.submit(request) for request in requests]:
                     answer.result()
             done.append("x" * len(requests))
+            type(self).wanted = wanted
 
         @rule(number=TARGETS)
         def attach(self, number: int) -> None:
-            self.at_once(lambda: rig.apply(rig.target(number)))
-            self.wanted |= {number}
+            self.at_once(self.wanted | {number}, lambda: rig.apply(rig.target(number)))
 
         @rule()
         def attach_both_twice(self) -> None:
-            self.at_once(*(lambda n=n: rig.apply(rig.target(n)) for n in (0, 1, 0, 1)))  # type: ignore[misc]
-            self.wanted = {0, 1}
+            self.at_once({0, 1}, *(lambda n=n: rig.apply(rig.target(n)) for n in (0, 1, 0, 1)))  # type: ignore[misc]
 
         @rule(number=TARGETS)
         def detach_one_and_audit(self, number: int) -> None:
             self.at_once(
+                self.wanted - {number},
                 lambda: rig.delete(rig.names[number]),
                 lambda: rig.delete(rig.names[number]),
                 lambda: rig.post("/v1/audit", {"why": "at once"}),
             )
-            self.wanted -= {number}
 
         @rule(number=TARGETS, form=st.sampled_from(FORMS))
         def detach_while_the_policy_changes(self, number: int, form: str) -> None:
             text = policy("InfiniBand", pf=PF, extra=f"  functions: {{assign: {form}}}")
-            self.at_once(lambda: rig.apply(text), lambda: rig.delete(rig.names[number]))
-            self.wanted -= {number}
+            self.at_once(self.wanted - {number}, lambda: rig.apply(text), lambda: rig.delete(rig.names[number]))
 
         @rule(wait_s=st.floats(0, 1))
         def kill_the_agent(self, wait_s: float) -> None:
@@ -102,10 +100,5 @@ def test_many_clients_at_once(rig: Rig) -> None:
     random.seed(SEED)
     run_state_machine_as_test(seed(SEED)(test), settings=chosen)
     print(f"{sum(map(len, done))} requests in {len(done)} steps")
-    for number in (0, 1):
-        rig.delete(rig.names[number])
-    rig.settle()
-    rig.apply(policy("InfiniBand", pf=PF, extra="  functions: {assign: PF}"))
-    rig.settle()
-    rig.apply(policy("InfiniBand", pf=PF))
+    rig.back_to_start()
     assert differences(clean, rig.settle([clean])) == []
