@@ -195,7 +195,7 @@ def test_restore_is_an_ordinary_change_that_waits_for_its_yes(job: Managed) -> N
 
 def test_after_the_yes_it_is_as_before_and_the_policy_is_gone(job: Managed) -> None:
     boots = job.host.status()["boots"]
-    job.run("linkwright", "approve", "training", code=None)
+    job.run("linkwright", "approve", "training", "--yes", code=None)
     job.host.wait_ready(boots + 1)
     job.until("gone", lambda s: "training" not in policies(job))
     port = job.port()

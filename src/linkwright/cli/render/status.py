@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from linkwright.model.plan import Problem
+from linkwright.model.plan import Approval, Problem
 from linkwright.model.records import Phase
 from linkwright.model.values import LinkMode, port_label
 
@@ -74,6 +74,10 @@ def status_lines(status: StatusView, now: float, width: int | None) -> list[Line
         lines.append(line())
         for problem in problems:
             lines += problem_lines(problem, width)
+    if status.approvals:
+        lines.append(line())
+        for approval in status.approvals:
+            lines += _yes_lines(approval, status, width)
     if not (status.policies or status.targets):
         lines.append(line("No policies and no targets yet.  Next: linkwright plan -f FILE"))
     if status.frozen_by:
@@ -209,6 +213,20 @@ def _problems(status: StatusView) -> list[Problem]:
     return sorted(dict.fromkeys(every), key=lambda problem: order[problem.severity])
 
 
+def _asking(approval: Approval, status: StatusView) -> str:
+    """The policy whose work a yes lets go on: keys are ``change:<policy>:…`` or ``convert:<port>:…``."""
+    kind, _, rest = approval.key.partition(":")
+    if kind != "convert":
+        return rest.split(":", 1)[0]
+    return next((p.name for p in status.policies if any(rest.startswith(f"{port}:") for port in p.ports)), "")
+
+
+def _yes_lines(approval: Approval, status: StatusView, width: int | None) -> list[Line]:
+    said = f"{approval.text}. Say yes: linkwright approve {_asking(approval, status)}".rstrip()
+    words = [("Waiting for a yes:", "wait"), *((word, "") for word in printable(said).split())]
+    return wrap(words, width, indent=2, first=0)
+
+
 def ending_lines(
     status: StatusView, policies: Collection[str], targets: Collection[str], now: float, width: int | None
 ) -> list[Line]:
@@ -233,8 +251,6 @@ def ending_lines(
         if problem.subject in names and problem.severity != "note":
             lines += problem_lines(problem, width)
     for approval in status.approvals:
-        policy = approval.key.partition(":")[2].split(":", 1)[0]
-        if approval.key.startswith("change:") and policy in policies:
-            text = f"Waiting for a yes: {approval.text}. Say yes: linkwright approve {policy}"
-            lines += paragraph(text, width, indent=2, first=0)
+        if approval.key.startswith("change:") and _asking(approval, status) in policies:
+            lines += _yes_lines(approval, status, width)
     return lines or [line("Done.")]
