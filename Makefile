@@ -1,5 +1,6 @@
 # make try     the main job on an emulated host, step by step (root; Debian 12/13 or Ubuntu)
 # make test    every test, from a clean clone; the last line is: N passed, N failed, N skipped
+# make test-real   the tests on a real host (Debian 13 under QEMU): the root is built once, 2 GB in ~/.cache
 # make check   ruff and mypy --strict
 # make crash   every operation interrupted at every step and commit, by a kill and by a power loss (hours; ARGS=--help)
 # make soak    random work, faults and restarts on emulated hosts: make soak SECONDS=1200
@@ -9,7 +10,7 @@ PY = .venv/bin/python
 WORKERS ?= 2
 SECONDS ?= 1200
 
-.PHONY: try test check crash soak bench
+.PHONY: try test test-real check crash soak bench
 
 try:
 	@sh scripts/setup.sh lab
@@ -18,6 +19,11 @@ try:
 test:
 	@sh scripts/setup.sh lab,dev
 	@$(PY) scripts/test.py -n $(WORKERS) --dist loadfile $(TESTS)
+
+test-real:
+	@sh scripts/setup.sh lab,dev
+	@command -v mmdebstrap >/dev/null || apt-get -qq install --yes --no-install-recommends mmdebstrap >/dev/null
+	@LINKWRIGHT_REAL=1 $(PY) scripts/test.py tests/real
 
 check:
 	@sh scripts/setup.sh lab,dev
