@@ -142,7 +142,7 @@ class HistoryEntry(Struct, frozen=True, kw_only=True):
     """Who changed what, when, why."""
 
     at: float
-    who: str  # "uid 0 (pid 4711)", "agent"
+    who: str  # "uid 0 (linkwright, pid 4711)": user, program, process; "agent"
     what: str  # "apply LinkPolicy training generation 7"
     why: str = ""
     before: str = ""
