@@ -302,6 +302,15 @@ def test_rollback_returns_once_and_says_so(bench: Bench) -> None:
     assert "policy training generation 2: failed (rolled-back)" in history(bench)
 
 
+def test_a_link_that_is_down_in_both_modes_does_not_hold_the_way_back(bench: Bench) -> None:
+    no_link(bench)
+    bench.carrier = False
+    bench.want(IB, on_failure="Rollback")
+    failed = bench.run()
+    assert (failed.reason_code, bench.restarts, bench.attached) == ("rolled-back", 2, ["a"])
+    assert "In RoCE mode too: 0000:3b:00.0 p1: no link in RoCE mode" in failed.detail
+
+
 def test_rollback_of_a_mode_that_never_came_restarts_nobody_again(bench: Bench) -> None:
     bench.card.faults["current_never_follows"] = True
     bench.want(IB, on_failure="Rollback")

@@ -48,8 +48,8 @@ def boots(job: Managed) -> int:
 def ask_for(job: Managed, mode: str, pfs: str = f'"{PF}"', **fields: str) -> int:
     """Apply the policy without following it; its generation."""
     text = policy(mode, extra=activation(**fields)).replace(f'["{PF}"]', f"[{pfs}]")
-    job.host.write("/root/policy.yaml", text)
-    job.run("linkwright", "apply", "-f", "/root/policy.yaml", "--yes", "--no-wait", "--why", "test")
+    job.host.write("/run/policy.yaml", text)
+    job.run("linkwright", "apply", "-f", "/run/policy.yaml", "--yes", "--no-wait", "--why", "test")
     found = next(p for p in job.status()["policies"] if p["name"] == "training")
     return int(found["generation"])
 
@@ -96,8 +96,8 @@ def test_a_proven_adapter_is_reset_and_nobody_else_is_touched(job: Managed) -> N
     before = boots(job)
     since = next(t for t in job.status()["targets"] if t["name"] == "other")["interfaces"][0]["since"]
     job.host.fault(PF, "busy", 2)
-    hook(job, "pre-drain", 'echo "$LINKWRIGHT_EVENT $LINKWRIGHT_POLICY $LINKWRIGHT_TARGETS" >>/root/hooked')
-    hook(job, "post-verify", 'echo "$LINKWRIGHT_EVENT $LINKWRIGHT_LINK_MODE" >>/root/hooked')
+    hook(job, "pre-drain", 'echo "$LINKWRIGHT_EVENT $LINKWRIGHT_POLICY $LINKWRIGHT_TARGETS" >>/run/hooked')
+    hook(job, "post-verify", 'echo "$LINKWRIGHT_EVENT $LINKWRIGHT_LINK_MODE" >>/run/hooked')
     change = ended(job, ask_for(job, "RoCE"), "done")
     assert change["method"] == "FirmwareReset"
     assert any("mstfwreset -d 0000:3b:00.0 -l 3 --sync 1 -y reset" in said for said in change["said"])
@@ -107,7 +107,7 @@ def test_a_proven_adapter_is_reset_and_nobody_else_is_touched(job: Managed) -> N
     assert "10.9.0.1/24" in job.inside("trainer-0", "ip", "-o", "address", "show", "net1")
     after = next(t for t in job.status()["targets"] if t["name"] == "other")["interfaces"][0]["since"]
     assert after == since
-    assert job.run("cat", "/root/hooked") == "pre-drain training trainer-0\npost-verify RoCE\n"
+    assert job.run("cat", "/run/hooked") == "pre-drain training trainer-0\npost-verify RoCE\n"
     job.nothing_planned()
 
 

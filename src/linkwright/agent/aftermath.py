@@ -83,6 +83,11 @@ class Aftermath:
             self._ledger.look_within(min(1.0, limit_s - waited))
             return False
         rolls_back = wishes_of(change, question).on_failure == "Rollback" and change.returning_from is None
+        if verdict.code in MENDS_BY_ITSELF and change.returning_from is not None:
+            # What ran before is not held back: the missing network may be what the first verdict was about.
+            cause = f"{change.cause} In {change.wanted.value} mode too: {verdict.text}."
+            self._ledger.move(change, Phase.FUNCTIONS, cause=cause)
+            return True
         if verdict.code in MENDS_BY_ITSELF and not (rolls_back and change.phase is not Phase.WAITING):
             self._ledger.look_within(5.0)
             if change.phase is Phase.WAITING and change.reason_code == verdict.code:
