@@ -11,7 +11,7 @@ from real_words import CARD, PLAIN, apply, container, has_link, inside, link, li
 
 from hostlab.real.machine import RealHost, wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 TRAINERS = ("trainer-0", "trainer-1", "trainer-2")
 
 
