@@ -46,8 +46,8 @@ class Managed:
 
     def apply(self, *documents: str, yes: bool = True, code: int | None = 0, why: str = "test") -> str:
         for index, text in enumerate(documents):
-            self.host.write(f"/root/{index}.yaml", text)
-        files = [word for index in range(len(documents)) for word in ("-f", f"/root/{index}.yaml")]
+            self.host.write(f"/run/documents/{index}.yaml", text)
+        files = [word for index in range(len(documents)) for word in ("-f", f"/run/documents/{index}.yaml")]
         return self.run("linkwright", "apply", *files, "--why", why, *(["--yes"] if yes else []), code=code)
 
     def container(self, name: str, *options: str) -> None:
