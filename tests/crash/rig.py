@@ -274,6 +274,9 @@ TO_PF = Operation("policy: VFs to PF", _pf_form)
 AUTO = Operation("policy: Auto again", lambda rig: rig.apply(policy("InfiniBand", pf=PF)))
 TO_ROCE = Operation("mode to RoCE", lambda rig: rig.apply(policy("RoCE", pf=PF)))
 TO_IB = Operation("mode to InfiniBand", lambda rig: rig.apply(policy("InfiniBand", pf=PF)))
+RESET = "  activation: {method: FirmwareReset}"
+RESET_ROCE = Operation("reset to RoCE", lambda rig: rig.apply(policy("RoCE", pf=PF, extra=RESET)))
+RESET_IB = Operation("reset to InfiniBand", lambda rig: rig.apply(policy("InfiniBand", pf=PF, extra=RESET)))
 REPAIR = Operation("audit --repair", _repair, before=_damage)
 
 CIRCLES: dict[str, tuple[tuple[Operation, ...], tuple[Operation, ...], tuple[Operation, ...]]] = {
@@ -282,4 +285,5 @@ CIRCLES: dict[str, tuple[tuple[Operation, ...], tuple[Operation, ...], tuple[Ope
     "targets": ((ATTACH,), (SECOND, ONE, TO_PF, AUTO), (DETACH,)),
     "repair": ((), (REPAIR,), ()),
     "mode": ((ATTACH, SECOND), (TO_ROCE, TO_IB), (ONE, TO_PF, AUTO, DETACH)),
+    "reset": ((ATTACH, SECOND), (RESET_ROCE, RESET_IB), (ONE, TO_PF, AUTO, DETACH)),
 }
