@@ -13,9 +13,11 @@ from test_observe import FakeFirmware, look, only, reading
 
 from linkwright.discovery import listeners
 from linkwright.discovery.netdevs import HostNetdevs
+from linkwright.discovery.observe import kept
 from linkwright.firmware.base import CardReading
 from linkwright.model.inventory import Netdev
-from linkwright.model.values import LinkMode
+from linkwright.model.records import Attachment
+from linkwright.model.values import LinkMode, PortId
 
 PF, FAR = "0000:3b:00.0", "0000:af:00.0"
 
@@ -188,9 +190,7 @@ def test_an_address_on_a_link_between_two_targets_is_some_manager_s_unless_it_is
     listening = listeners.read(tree.proc)
 
     def kinds(address: str, *routes: str, between: bool) -> list[str]:
-        link = Netdev(
-            name="a", ifindex=1, link_type=1, address="", mtu=1500, addresses=(address,), routes=routes
-        )
+        link = Netdev(name="a", ifindex=1, link_type=1, address="", mtu=1500, addresses=(address,), routes=routes)
         seen = HostNetdevs(links={"a": link}, listening=listening)
         return [h.kind for h in seen.holders("a", between=between)]
 
@@ -198,6 +198,22 @@ def test_an_address_on_a_link_between_two_targets_is_some_manager_s_unless_it_is
     assert kinds("192.0.2.1/32", between=True) == []
     assert kinds("192.0.2.1/32", "default", between=True) == ["route"]
     assert kinds("10.0.0.7/24", between=True) == ["address"]  # a server listens there
+
+
+def test_which_functions_are_a_target_s_while_they_are_on_the_host() -> None:
+    def record(vf_index: int | None, boot_id: str | None) -> Attachment:
+        return Attachment(
+            target="a", interface="net1", policy="p", generation=1, port=PortId(f"{PF}/1"), vf_index=vf_index,
+            boot_id=boot_id,
+        )  # fmt: skip
+
+    vf = "0000:3b:00.2"
+    assert kept({PF: record(None, None)}, "now") == set()
+    assert kept({PF: record(None, "before")}, "now") == set()
+    assert kept({PF: record(None, "now")}, "now") == {PF}
+    assert kept({vf: record(0, None)}, "now") == {vf}
+    assert kept({vf: record(0, "before")}, "now") == {vf}
+    assert kept({vf: record(0, "now")}, "now") == {vf, PF}
 
 
 def test_the_server_is_named() -> None:

@@ -7,7 +7,7 @@ even while none runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from linkwright.kernel import netns, sysfs
@@ -46,17 +46,19 @@ def out_of_sight(function: RawFunction) -> bool:
 
 
 def find(
-    system: System, functions: list[RawFunction], netdevs: HostNetdevs, records: dict[str, Attachment]
+    system: System,
+    functions: list[RawFunction],
+    netdevs: HostNetdevs,
+    records: dict[str, Attachment],
+    kept: Collection[str] = (),
 ) -> Held:
-    """``records``: the attachment of each function that has one, by PCI address."""
+    """``records``: the attachment of each function that has one, by PCI address. ``kept``: functions that are a
+    target's even while their netdev is on the host, between two containers or before the first."""
     held = Held()
     found: dict[str, list[Holder]] = {f.address: [] for f in functions}
     for function in functions:
-        record = records.get(function.address)
-        # A slot that a target had in this boot already: between two containers its netdev is on the host.
-        between = record is not None and record.boot_id is not None
         for name in function.net or ():
-            found[function.address] += netdevs.holders(name, between=between)
+            found[function.address] += netdevs.holders(name, between=function.address in kept)
     if system.captured:
         for function in filter(out_of_sight, functions):
             detail = "a network namespace (in the capture nobody can tell which)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from linkwright.firmware.base import FirmwareDriver, number
 from linkwright.kernel import boot, sysfs
@@ -36,7 +36,8 @@ def observe(
     asked of the kernel is in ``notes``. Raises nothing for what a host can be like.
     """
     boot_id = boot.boot_id(system)
-    current = [record for record in attachments if record.boot_id in (None, boot_id)]
+    every = list(attachments)
+    current = [record for record in every if record.boot_id in (None, boot_id)]
     found = adapters.group(functions.scan(system), {record.port: record.adapter for record in current})
     host_netdevs = netdevs.read(system)
     asked = firmware if with_firmware else None
@@ -44,7 +45,7 @@ def observe(
     found = [adapters.one_port(a) if c.single_port else a for a, c in zip(found, read, strict=True)]
     everything = [f for adapter in found for port in adapter.ports for f in port.pf.all]
     records = _records(found, current)
-    held = holders.find(system, everything, host_netdevs, records)
+    held = holders.find(system, everything, host_netdevs, records, kept(_records(found, every), boot_id))
     rdma_netns, notes = _rdma_netns(system)
     return Inventory(
         host=boot.host_name(system),
@@ -68,6 +69,16 @@ def _records(found: list[RawAdapter], attachments: Iterable[Attachment]) -> dict
         if address is not None:
             by_address[address] = record
     return by_address
+
+
+def kept(slots: Mapping[str, Attachment], boot_id: str) -> set[str]:
+    """Functions that are a target's by our records, or its PF, although they may be on the host now.
+
+    A VF is assigned only when nobody has it, so it is kept from then on. A PF may serve the host again after a
+    restart; in a boot in which its port served targets, it does not.
+    """
+    vfs = {address for address, record in slots.items() if record.vf_index is not None}
+    return vfs | {record.port.partition("/")[0] for record in slots.values() if record.boot_id == boot_id}
 
 
 def _rdma_netns(system: System) -> tuple[str | None, tuple[str, ...]]:

@@ -50,8 +50,9 @@ def _elsewhere(scene: Scene, where: str) -> Refused:
 def free(scene: Scene, netdev: Netdev, current: Attachment) -> None:
     """Looked at again at the last moment: nobody in the host uses it. Raises Refused ``in-use``.
 
-    A function that this attachment had before in this boot came back to the host for a moment only: an address on
-    it is some network manager's work, and goes with it (whether a server listens on it, discovery has looked).
+    A VF, or a PF that this attachment had before in this boot, is the target's and on the host for a moment only:
+    an address on it is some network manager's work, and goes with it. Whether a server listens on it, or a route
+    needs it, discovery has looked.
     """
     ctx = scene.ctx
     reason = ""
@@ -61,7 +62,7 @@ def free(scene: Scene, netdev: Netdev, current: Attachment) -> None:
     else:
         addresses = [a.text for a in ctx.links.addresses(netdev.link.ifindex)]
         routed = [text for text in addresses if not ipaddress.ip_interface(text).is_link_local]
-        if routed and current.boot_id != ctx.boot_id:
+        if routed and current.vf_index is None and current.boot_id != ctx.boot_id:
             reason = f"this host has the address {routed[0]} on {netdev.link.name}"
     rdma = _rdma(scene)
     if not reason and rdma is not None and (users := ctx.rdma.kernel_users(rdma.device.index)):
