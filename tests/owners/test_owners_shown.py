@@ -29,8 +29,8 @@ def test_each_is_said_in_a_line_of_its_own() -> None:
     )
     said = cards_said(Inventory(host="gpu-01", boot_id="b", adapters=(card,), owners=owners))
     assert said == [
-        f"{PF}: another card than the one that was known here (serial MT1 → MT2); nothing is done on it. If that is "
-        f"meant: linkwright adapter replace {PF}",
+        f"{PF}: another card than the one that was known here (serial MT1 → MT2); nothing is done on it. If that "
+        f"is meant: linkwright adapter replace {PF}",
         f"{PF}: its ports are merged into one RDMA device (bond0).",
         f"{PF}: a BlueField in DPU mode; a restart of this host does not reset it.",
         f"{PF}: RoCE is switched off in its firmware (ROCE_CONTROL): Ethernet without RDMA.",
