@@ -165,3 +165,12 @@ def test_the_screen() -> None:
     assert "mark-left  en3b0 is marked as gone/net1, and nobody has it." in text
     assert "linkwright audit --repair" in text
     assert NOTHING in paint(audit_lines({"findings": [], "settled": True}, None), False)
+
+
+def test_a_function_without_a_driver_on_a_port_of_a_policy() -> None:
+    unbound = msgspec.structs.replace(
+        q.port(mode=q.IB), pf=msgspec.structs.replace(q.function(PF), driver=None, netdev=None)
+    )
+    finding = one(idle(unbound, policies=(q.policy(),)))
+    assert (finding.code, finding.safe, finding.where) == ("driver-missing", False, PF)
+    assert found(idle(unbound)) == [], "without a policy it is somebody else's business"

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from linkwright.kernel.system import System
 from linkwright.model.records import Attachment, AttachmentState, Before
 from linkwright.store import Store
-from linkwright.targets.recovery import recover
+from linkwright.targets.recovery import REBIND, finish_rebinds, recover
 
 BEFORE = Before(name="ibs1", mtu=2044, address="00:00")
 HELD = Attachment(
@@ -62,3 +63,21 @@ def test_an_unknown_boot_id_concludes_nothing(store: Store) -> None:
     store.put_attachment(HELD)
     assert recover(store, "") == []
     assert store.attachments() == (HELD,)
+
+
+def test_a_function_left_between_unbind_and_bind_gets_its_driver_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = System(sys=tmp_path)
+    for address in ("0000:5e:00.0", "0000:5e:00.1"):
+        (tmp_path / "bus/pci/devices" / address).mkdir(parents=True)
+    probed: list[str] = []
+    monkeypatch.setattr("linkwright.kernel.sriov.probe", lambda system, address, **_: probed.append(address))
+    cut, ended = (store.begin_operation("repair", f"repair {n}", "boot-1") for n in (0, 1))
+    cut.begin(f"{REBIND}0000:5e:00.0")
+    ended.begin(f"{REBIND}0000:5e:00.1")
+    ended.mark(f"{REBIND}0000:5e:00.1", "done")
+    assert finish_rebinds(system, store) == [
+        "0000:5e:00.0 had lost its driver in an interrupted repair; it is bound again"
+    ]
+    assert probed == ["0000:5e:00.0"]

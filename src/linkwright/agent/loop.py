@@ -14,7 +14,7 @@ from ..model.errors import LinkwrightError
 from ..model.plan import Plan, Question
 from ..model.records import AttachmentState, Phase
 from ..planner import plan
-from ..targets.recovery import recover
+from ..targets.recovery import finish_rebinds, recover
 from . import restoring, uninstalling
 from .engine import Engine
 from .executor import Executor
@@ -68,7 +68,8 @@ class Loop:
     def settle(self) -> None:
         """Passes until one changes nothing."""
         if not self._recovered:
-            for said in recover(self._world.store, boot.boot_id(self._world.system)):
+            system, store = self._world.system, self._world.store
+            for said in [*finish_rebinds(system, store), *recover(store, boot.boot_id(system))]:
                 log.info("recovered: %s", said)
             self._recovered = True
         for _ in range(MOST_PASSES):

@@ -205,6 +205,8 @@ class _Audit:
                     text=f"{label} has {port.num_vfs} VFs, and no policy names it.",
                     repair="take the VFs away" if free else "", next_step=ASK if free else DRIVER_LOOK,
                 )  # fmt: skip
+            if decided is not None:
+                yield from (_unbound(f) for f in port.functions if f.driver is None and f.driver_override is None)
             if port.id not in changing:
                 yield from self._staged(adapter, port, decided.desired if decided else None)
 
@@ -218,6 +220,14 @@ class _Audit:
                 text=f"the next restart makes {label} {nxt.value} (now {now.value}), and nobody wants that.",
                 repair=f"write {now.value} back; it needs no restart", next_step=ASK,
             )  # fmt: skip
+
+
+def _unbound(function: Function) -> Finding:
+    return Finding(
+        code="driver-missing", where=function.address, function=function.address,
+        text=f"{function.label} {function.address} has no driver, and a policy names its port.",
+        repair="have the kernel choose a driver", next_step=ASK,
+    )  # fmt: skip
 
 
 def _journal(question: Question, journal: Sequence[OpenOperation]) -> Iterator[Finding]:

@@ -44,6 +44,8 @@ class Repairer:
             recover(self.ctx.store, self.ctx.boot_id)
         elif finding.code == "record-without-target":
             self.ctx.store.delete_attachment(finding.target, finding.interface)
+        elif finding.code == "driver-missing":
+            sriov.probe(self.ctx.system, finding.function, want_net=False)
         elif finding.code in BY_RECORD:
             self._release(finding)
         elif finding.code in ("vfs-without-policy", "staged-unwanted"):

@@ -11,6 +11,7 @@ from ..model.inventory import Function
 from ..model.plan import Question
 from ..model.values import PciAddress
 from ..targets.context import Context
+from ..targets.recovery import REBIND
 from ..targets.scene import Scene, host_fd, spare_name
 from .look import Marked, Seen, marked
 
@@ -99,7 +100,9 @@ class Home(_Repair):
 class Renewed(_Repair):
     """Its driver bound anew: the kernel makes netdev and RDMA device as after a start, with nothing of ours."""
 
-    name = "driver anew"
+    @property
+    def name(self) -> str:
+        return f"{REBIND}{self.function}"
 
     def is_done(self) -> bool:
         link = next((m for m in self.links if m.inode is None), None)

@@ -7,13 +7,20 @@ what the kernel shows. Only what no record speaks of is closed here, since nobod
 
 from __future__ import annotations
 
+import logging
 import time
 
 from msgspec.structs import replace
 
+from linkwright.kernel import sriov
+from linkwright.kernel.system import System
+from linkwright.model.errors import LinkwrightError
 from linkwright.model.records import Attachment, AttachmentState, HistoryEntry
 from linkwright.store import Store
 
+log = logging.getLogger(__name__)
+
+REBIND = "driver anew of "  # begins the name of a step that unbinds and binds a driver; its PCI address follows
 UNDER_WAY = (AttachmentState.ATTACHING, AttachmentState.DETACHING)
 
 
@@ -28,6 +35,28 @@ def slot_only(attachment: Attachment, *, reason: str = "") -> Attachment:
         rdma_moved=False,
         reason=reason,
     )
+
+
+def finish_rebinds(system: System, store: Store) -> list[str]:
+    """Functions that an interruption left between unbinding and binding their driver get one again; in words.
+
+    Nobody else would: an unbound function has no netdev by which it is found, and may be unbound on purpose.
+    """
+    said: list[str] = []
+    for operation in store.open_operations():
+        for step in operation.steps:
+            address = step.name.removeprefix(REBIND)
+            if address == step.name or step.state not in ("begun", "interrupted"):
+                continue
+            if not sriov.device(system, address).exists() or sriov.driver(system, address) is not None:
+                continue
+            try:
+                sriov.probe(system, address, want_net=False)
+            except LinkwrightError as error:
+                log.error("%s: its driver could not be bound again: %s", address, error)
+                continue
+            said.append(f"{address} had lost its driver in an interrupted {operation.kind}; it is bound again")
+    return said
 
 
 def recover(store: Store, boot_id: str) -> list[str]:
