@@ -231,7 +231,7 @@ def test_uninstall_restores_what_was_found(job: Managed) -> None:
     said = job.run("linkwright", "uninstall")
     assert "Deletes policy second, target leaver." in said
     assert "Releases leaver." in said
-    assert f"mstconfig -y -d {PF} set LINK_TYPE_P2=2" in said
+    assert f"mstconfig -y -d {SECOND} set LINK_TYPE_P2=2" in said
     assert job.slots(), "only shown"
     said = job.run("linkwright", "uninstall", "--restore", code=4)
     assert "this needs a yes" in said
