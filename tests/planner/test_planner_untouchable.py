@@ -71,6 +71,15 @@ def test_a_pf_with_own_traffic_is_given_to_nobody_even_when_the_port_is_allowed(
     assert problem(made, "function-in-use").holder == "default route, 10.0.0.7"
 
 
+def test_an_address_alone_may_be_a_network_manager_s_and_the_refusal_says_what_to_do():
+    own = Holder(kind="address", detail="192.0.2.7")
+    its = adapter(port(1, IB, vfs=1, pf=function(f"{CARD}.0", None, own)))
+    said = problem(plan(question(its, policies=(policy(),))), "port-protected")
+    assert said.next_step.endswith(
+        '["0000:3b:00.0"]}. If a network manager gave it an address by itself: linkwright host setup.'
+    )
+
+
 def test_protect_wins_over_own_traffic_that_is_allowed():
     its = adapter(port(1, IB))
     both = {"protect": ("0000:3b:00.0",), "allow_own_traffic": ("0000:3b:00.0",)}

@@ -69,13 +69,17 @@ def untouchable(view: View, adapter: Adapter, port: Port) -> Untouchable | None:
             next_step="Take the card out of that tool's configuration, or take it over with this line in "
             f"{HOST_FILE}: spec: {{takeOver: [{owner.name}]}}",
         )
-    own = sorted({h.detail for h in host_own(port)})
+    holders = host_own(port)
+    own = sorted({h.detail for h in holders})
     if own and not any(names(entry, port) for entry in spec.allow_own_traffic):
+        manager = ""
+        if all(h.kind == "address" for h in holders):  # nothing needs it: a network manager may have given it
+            manager = " If a network manager gave it an address by itself: linkwright host setup."
         return Untouchable(
             "port-protected",
             f"this host's own: {', '.join(own)}",
             next_step="Name other ports in spec.nicSelector of {policy}, free this port of what uses it, or allow "
-            f'it in {HOST_FILE}: spec: {{allowOwnTraffic: ["{port.pf.address}"]}}',
+            f'it in {HOST_FILE}: spec: {{allowOwnTraffic: ["{port.pf.address}"]}}{manager and "." + manager}',
         )
     return None
 
