@@ -154,7 +154,9 @@ def boot(host: HostName, output: Output = "table") -> None:
 @app.command()
 def fault(
     host: HostName,
-    where: Annotated[str, typer.Argument(metavar="ADAPTER|FABRIC|HOST", help="0000:3b:00, a fabric's name, or the host's.")],
+    where: Annotated[
+        str, typer.Argument(metavar="ADAPTER|FABRIC|HOST", help="0000:3b:00, a fabric's name, or the host's.")
+    ],
     name: Annotated[str, typer.Argument(metavar="FAULT", help="See: linkwright lab personas.")],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="false or 0 takes it away.")] = "true",
 ) -> None:

@@ -75,7 +75,8 @@ class World:
         self.wakeups.wake(reason)
 
     def in_loop(self, work: Callable[[Any], T], limit_s: float = 120.0) -> T:
-        """Have ``work`` done by the reconcile loop (it gets its ``Hands``), which alone changes things; its answer.
+        """Have ``work`` done by the reconcile loop (it gets its ``Hands``), which alone changes things; its
+        answer.
 
         Raises what ``work`` raises, Busy ``agent-busy`` when the loop has something longer to do.
         """
