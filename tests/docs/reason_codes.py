@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,7 @@ Found = dict[str, set[str]]
 """Code → where it is said, as ``path:line``."""
 
 
+@cache
 def codes() -> Found:
     """All codes of Linkwright and of the lab."""
     found: Found = {}
