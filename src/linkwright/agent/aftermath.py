@@ -62,7 +62,7 @@ class Aftermath:
         spec = question.desired.host.spec
         for port_id in change.ports:
             port = question.inventory.port(port_id)
-            if port is not None and spec.allow.functions:
+            if port is not None and spec.allow.functions and not question.desired.frozen_by:
                 self._hands.raise_port(port)
         verdict = verify.fabric_verdict(change, question.inventory)
         if verdict.ok and change.returning_from is None:

@@ -76,7 +76,7 @@ def stations(change: ModeChange) -> list[dict[str, Any]]:
     stopped = at in (Phase.FAILED, Phase.WAITING, Phase.ENDED)
     if stopped:
         at = change.stopped_at or Phase.INTENT
-    reached = STATIONS.index(at)
+    reached = STATIONS.index(at) if at in STATIONS else 0  # a record that lost its station still shows the rest
     rows = []
     for index, phase in enumerate(STATIONS):
         if index < reached or change.phase is Phase.DONE:
