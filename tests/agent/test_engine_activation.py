@@ -7,12 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 from bench import IB, PF, ROCE, Bench
+from msgspec.structs import replace
 
 from linkwright.agent.verify import POWER_CODES
 from linkwright.model.documents import Allow, Window
 from linkwright.model.inventory import Holder, RdmaDevice
 from linkwright.model.records import Phase
+from linkwright.model.values import Guid
 
+GOOD = RdmaDevice(
+    name="mlx5_0", state="ACTIVE", phys_state="LinkUp", lid=5, sm_lid=1, node_guid=Guid("b8:ce:f6:00:00:00:00:01")
+)
 NEVER = (Window(schedule="0 0 30 2 *", duration="1h"),)
 
 
@@ -407,9 +412,9 @@ def test_a_person_may_insist_on_a_plain_restart(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("fabric", "code"),
     [
-        (RdmaDevice(name="mlx5_0", state="INIT", phys_state="LinkUp", lid=0, sm_lid=0), "no-subnet-manager"),
+        (replace(GOOD, state="INIT", lid=0, sm_lid=0), "no-subnet-manager"),
         (RdmaDevice(name="mlx5_0", state="DOWN", phys_state="Polling"), "link-down"),
-        (RdmaDevice(name="mlx5_0", state="ACTIVE", node_guid="00:00:00:00:00:00:00:00"), "guid-zero"),
+        (replace(GOOD, state="INIT", lid=0, sm_lid=0, node_guid=None), "guid-zero"),
     ],
 )
 def test_what_the_fabric_lacks_is_waited_for_and_goes_on_by_itself(

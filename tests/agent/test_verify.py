@@ -5,7 +5,7 @@ import pytest
 from linkwright.agent import verify
 from linkwright.model.inventory import Adapter, Function, Inventory, Netdev, Port, RdmaDevice
 from linkwright.model.records import ModeChange, Phase, Setting
-from linkwright.model.values import LinkMode, PciAddress, port_id
+from linkwright.model.values import Guid, LinkMode, PciAddress, port_id
 
 PF = PciAddress("0000:3b:00.0")
 PORT = port_id(PF, 1)
@@ -34,6 +34,12 @@ def inventory(
     )
     adapter = Adapter(id="card", ports=(port,), uptime_s=uptime, num_vfs_current=vfs)
     return Inventory(host="gpu-01", boot_id=boot, adapters=(adapter,))
+
+
+def ib(state: str, **fields: int) -> RdmaDevice:
+    """A port whose link is up and that has a GUID."""
+    guid = Guid("b8:ce:f6:00:00:00:00:01")
+    return RdmaDevice(name="ib0", state=state, phys_state="LinkUp", node_guid=guid, **fields)
 
 
 def change(**fields: object) -> ModeChange:
@@ -94,8 +100,9 @@ def test_a_port_that_vanished_is_waited_for() -> None:
     ("rdma", "code"),
     [
         (RdmaDevice(name="ib0", state="ACTIVE", phys_state="LinkUp", lid=3, sm_lid=1), ""),
-        (RdmaDevice(name="ib0", state="INIT", phys_state="LinkUp", lid=0, sm_lid=0), "no-subnet-manager"),
-        (RdmaDevice(name="ib0", state="ACTIVE", phys_state="LinkUp", lid=0xFFFF, sm_lid=1), "no-subnet-manager"),
+        (ib("INIT", lid=0, sm_lid=0), "no-subnet-manager"),
+        (ib("ACTIVE", lid=0xFFFF, sm_lid=1), "no-subnet-manager"),
+        (RdmaDevice(name="ib0", state="INIT", phys_state="LinkUp", lid=0, sm_lid=0), "guid-zero"),
         (RdmaDevice(name="ib0", state="DOWN", phys_state="Polling", lid=0, sm_lid=0), "link-down"),
     ],
 )

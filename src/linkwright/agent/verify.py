@@ -208,18 +208,18 @@ def _port_fabric(port: Port, change: ModeChange) -> Verdict:
     where = f"fabric {port.fabric}" if port.fabric else "its fabric"
     again = "It goes on by itself when that is mended."
     if change.wanted is LinkMode.INFINIBAND:
-        if rdma is not None and rdma.node_guid is not None and not guid_is_set(rdma.node_guid):
-            return Verdict(
-                wait=True,
-                code="guid-zero",
-                text=f"{label}: {rdma.name} has no GUID ({rdma.node_guid}), so no subnet manager will know it",
-                awaited=f"{label}: its GUID",
-                next_step=f"Reload the driver of {port.pf.address}; when it stays zero, look at the card's GUIDs "
-                f"(mstflint -d {port.pf.address} query). {again}",
-            )
         if rdma is None or (rdma.state in (None, "ACTIVE") and rdma.lid not in (0, 0xFFFF) and rdma.sm_lid != 0):
             return OK
         if rdma.phys_state == "LinkUp" or rdma.state in ("INIT", "ARMED", "ACTIVE"):
+            if not guid_is_set(rdma.node_guid):  # readable wherever the state is; unset is read as None
+                return Verdict(
+                    wait=True,
+                    code="guid-zero",
+                    text=f"{label}: {rdma.name} has no GUID, so no subnet manager configures the port",
+                    awaited=f"{label}: its GUID",
+                    next_step=f"Reload the driver of {port.pf.address}; when it stays zero, look at the card's "
+                    f"GUIDs (mstflint -d {port.pf.address} query). {again}",
+                )
             return Verdict(
                 wait=True,
                 code="no-subnet-manager",
