@@ -102,7 +102,6 @@ def test_a_port_that_vanished_is_waited_for() -> None:
         (RdmaDevice(name="ib0", state="ACTIVE", phys_state="LinkUp", lid=3, sm_lid=1), ""),
         (ib("INIT", lid=0, sm_lid=0), "no-subnet-manager"),
         (ib("ACTIVE", lid=0xFFFF, sm_lid=1), "no-subnet-manager"),
-        (RdmaDevice(name="ib0", state="INIT", phys_state="LinkUp", lid=0, sm_lid=0), "guid-zero"),
         (RdmaDevice(name="ib0", state="DOWN", phys_state="Polling", lid=0, sm_lid=0), "link-down"),
     ],
 )
@@ -110,6 +109,13 @@ def test_infiniband_fabric(rdma: RdmaDevice, code: str) -> None:
     verdict = verify.fabric_verdict(change(), inventory(rdma=rdma))
     assert (verdict.ok, verdict.code) == (not code, code)
     assert verdict.ok or (verdict.wait and "rail-0" in verdict.next_step)
+
+
+def test_a_port_without_a_guid_is_told_from_a_missing_subnet_manager() -> None:
+    rdma = RdmaDevice(name="ib0", state="INIT", phys_state="LinkUp", lid=0, sm_lid=0)
+    verdict = verify.fabric_verdict(change(), inventory(rdma=rdma))
+    assert (verdict.wait, verdict.code) == (True, "guid-zero")
+    assert f"mstflint -d {PF} query" in verdict.next_step
 
 
 @pytest.mark.parametrize(("carrier", "code"), [(True, ""), (False, "link-down")])
