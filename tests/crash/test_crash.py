@@ -12,7 +12,7 @@ from rig import CIRCLES, POWER, Rig
 pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("crash")]
 
 SEED = int(os.environ.get("LINKWRIGHT_SEED") or time.time())
-BUDGET_S = {"attach": 45.0, "targets": 60.0, "repair": 15.0, "mode": 60.0}
+BUDGET_S = {"attach": 40.0, "targets": 50.0, "repair": 15.0, "mode": 50.0}
 
 
 @pytest.mark.parametrize("circle", list(BUDGET_S))
@@ -25,9 +25,8 @@ def test_interrupted_anywhere_it_ends_as_if_undisturbed(rig: Rig, circle: str) -
         run = rig.run(operation)
         assert not run.differences, run
         points[operation.name] = len(run.points)
-    for operation in around:
-        rig.run(operation)
-        rig.reboot(operation)
+        if operation in around:
+            rig.reboot(operation)
     end = time.monotonic() + BUDGET_S[circle]
     bad: list[str] = []
     runs = 0
