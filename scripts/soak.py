@@ -45,7 +45,7 @@ class Soak:
 
     def run(self) -> None:
         try:
-            clean = self.rig.settle()
+            clean = self.rig.raise_pf()
             while time.monotonic() < self.end:
                 self._turn()
             self._clear(clean)

@@ -189,6 +189,16 @@ class Rig:
         self.host.crash()
         self.rebooted[operation.name] = self.settle()
 
+    def raise_pf(self) -> dict[str, Any]:
+        """Bring the PF's netdev up, as making VFs does (and leaves it); the state then."""
+        netns = os.open(f"/proc/{self.host.status()['init_pid']}/ns/net", os.O_RDONLY)
+        try:
+            link = next(link for link in self.look.links.dump(netns) if link.parent == PF)
+            self.look.links.change(link.ifindex, netns, up=True)
+        finally:
+            os.close(netns)
+        return self.settle()
+
     def back_to_start(self) -> None:
         """From any state: no targets, and the PF as a whole (VFs go only for somebody who gets the PF)."""
         for number in (1, 0):

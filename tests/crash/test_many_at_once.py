@@ -90,7 +90,7 @@ def machine(rig: Rig, end: float, done: list[str]) -> type[RuleBasedStateMachine
 
 def test_many_clients_at_once(rig: Rig) -> None:
     print(f"seed {SEED} (again: LINKWRIGHT_SEED={SEED})")
-    clean = rig.settle()
+    clean = rig.raise_pf()
     done: list[str] = []
     test = machine(rig, time.monotonic() + BUDGET_S, done)
     chosen = settings(
