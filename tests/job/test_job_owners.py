@@ -35,8 +35,8 @@ def host_yaml(job: Managed, *lines: str, text: str = HOST_YAML) -> None:
 def problems(job: Managed, *documents: str) -> dict[str, Any]:
     """What a plan of these documents says, by code."""
     for index, text in enumerate(documents):
-        job.host.write(f"/root/plan-{index}.yaml", text)
-    files = [word for index in range(len(documents)) for word in ("-f", f"/root/plan-{index}.yaml")]
+        job.host.write(f"/run/documents/plan-{index}.yaml", text)
+    files = [word for index in range(len(documents)) for word in ("-f", f"/run/documents/plan-{index}.yaml")]
     done = job.host.exec(["linkwright", "plan", *files, "-o", "json"], check=False)
     made = json.loads(done.stdout)
     return {p["code"]: p for p in made["problems"]} | {"plan": made}

@@ -48,8 +48,8 @@ def selecting(name: str, mode: str, selector: str) -> str:
 
 
 def planned(host: Host, *documents: str) -> Any:
-    host.write("/root/all.yaml", "---".join(documents))
-    done = host.exec(["linkwright", "plan", "-f", "/root/all.yaml", "-o", "json"], check=False, timeout_s=LIMIT_S)
+    host.write("/run/documents/all.yaml", "---".join(documents))
+    done = host.exec(["linkwright", "plan", "-f", "/run/documents/all.yaml", "-o", "json"], check=False, timeout_s=LIMIT_S)
     made = json.loads(done.stdout)
     return made.get("plan", made)
 

@@ -46,8 +46,8 @@ def policies(job: Managed) -> list[str]:
 
 
 def test_explain_names_the_policy_of_each_port_and_the_fields(job: Managed) -> None:
-    job.host.write("/root/p.yaml", policy("InfiniBand"))
-    said = job.run("linkwright", "plan", "-f", "/root/p.yaml", "--explain")
+    job.host.write("/run/documents/p.yaml", policy("InfiniBand"))
+    said = job.run("linkwright", "plan", "-f", "/run/documents/p.yaml", "--explain")
     assert f"✔ policy training: named by pciAddresses {PF}" in said
     assert f"✖ policy training: not named: pciAddresses wants {PF}, it has {SINGLE}" in said
 
