@@ -48,8 +48,9 @@ def selecting(name: str, mode: str, selector: str) -> str:
 
 
 def planned(host: Host, *documents: str) -> Any:
-    host.write("/run/documents/all.yaml", "---".join(documents))
-    done = host.exec(["linkwright", "plan", "-f", "/run/documents/all.yaml", "-o", "json"], check=False, timeout_s=LIMIT_S)
+    file = "/run/documents/all.yaml"
+    host.write(file, "---".join(documents))
+    done = host.exec(["linkwright", "plan", "-f", file, "-o", "json"], check=False, timeout_s=LIMIT_S)
     made = json.loads(done.stdout)
     return made.get("plan", made)
 
