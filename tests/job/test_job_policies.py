@@ -110,7 +110,7 @@ def test_a_container_on_the_hosts_network_is_refused(job: Managed) -> None:
 def test_two_attaches_of_one_target_at_once_are_one(job: Managed) -> None:
     job.container("twice")
     once = "linkwright attach twice --policy single --address 10.9.0.7/24 --yes"
-    job.run("sh", "-c", f"{once} >/run/documents/1 2>&1 & a=$!; {once} >/run/documents/2 2>&1; b=$?; wait $a && exit $b")
+    job.run("sh", "-c", f"{once} >/run/1 2>&1 & a=$!; {once} >/run/2 2>&1; b=$?; wait $a && exit $b")
     job.all_attached()
     assert job.slots()["twice net1"] == (f"{SINGLE}/1", None)
     job.run("linkwright", "detach", "twice")
