@@ -14,6 +14,21 @@ from hostlab.real.machine import RealHost, wait_until
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 TRAINERS = ("trainer-0", "trainer-1", "trainer-2")
 
+SOFT_ROCE = """
+set -e
+modprobe rdma_rxe
+here=$(podman inspect -f '{{.State.Pid}}' "$1"); there=$(podman inspect -f '{{.State.Pid}}' "$2")
+nsenter -t "$here" -n rdma link add rxe0 type rxe netdev net1
+nsenter -t "$there" -n rdma link add rxe1 type rxe netdev net1
+trap 'rdma link delete rxe0; rdma link delete rxe1' EXIT
+for command in 'ibv_rc_pingpong -g 1 -n 50' 'ib_send_lat -x 1 -n 100'; do
+    nsenter -t "$there" -n $command -d rxe1 </dev/null >/dev/null 2>&1 &
+    until nsenter -t "$there" -n ss -Hltn | grep -q ':18515 '; do sleep 0.5; done
+    timeout 120 nsenter -t "$here" -n $command -d rxe0 "$3"
+    wait
+done
+"""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def allowed(host: RealHost) -> None:
@@ -65,6 +80,14 @@ def test_three_vfs_go_to_three_containers_that_talk(host: RealHost) -> None:
     assert CARD not in functions
     assert "2 received" in inside(host, "trainer-0", "ping", "-c", "2", "-w", "30", "10.9.0.2")
     assert "2 received" in inside(host, "trainer-2", "ping", "-c", "2", "-w", "30", "10.9.0.1")
+
+
+def test_soft_roce_runs_between_two_containers(host: RealHost) -> None:
+    """Over VFs, each device made in its container's namespace; the programs are the guest's, in that namespace."""
+    host.channel.put("/root/rxe.sh", SOFT_ROCE)
+    said = host.channel.exec(["bash", "/root/rxe.sh", "trainer-0", "trainer-1", "10.9.0.2"], timeout_s=600).stdout
+    assert "50 iters in" in said
+    assert "99% percentile" in said
 
 
 def test_nothing_is_left_to_plan(host: RealHost) -> None:

@@ -67,7 +67,7 @@ class Channel:
         """Run ``command`` as root and wait. Raises LinkwrightError: command-failed when ``check`` and it fails,
         command-late when the limit ran out (it is killed), Vanished when the host is off."""
         answer = self._ask(
-            timeout_s + 20, op="exec", argv=list(command), stdin=_b64(stdin.encode()), environ=dict(environ or {}),
+            timeout_s + 60, op="exec", argv=list(command), stdin=_b64(stdin.encode()), environ=dict(environ or {}),
             timeout_s=timeout_s,
         )  # fmt: skip
         out, err = (base64.b64decode(answer[key]).decode(errors="replace") for key in ("out", "err"))

@@ -34,6 +34,7 @@ from linkwright.cli.main import main
 sys.exit(main())
 """
 _CONFIG = f"home = /usr/bin\ninclude-system-site-packages = true\nversion = {PYTHON}\n"
+_ENABLED = ("podman-restart.service",)  # containers with a restart policy come back after a restart
 # Of no use in the lab, and each costs seconds under emulation.
 _MASKED = (
     *("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer"),
@@ -120,6 +121,9 @@ def _layer(root: Root, source: Path, dependencies: Path, layer: Path) -> None:
                 (wants / unit.name).symlink_to(f"/usr/lib/systemd/system/{unit.name}")
     for drop_in in lab_units.glob("*.d/*.conf"):
         _write(units / drop_in.parent.name / drop_in.name, drop_in.read_text(encoding="utf-8"))
+    for name in _ENABLED:
+        wants = layer / "etc/systemd/system/multi-user.target.wants"
+        (wants / name).symlink_to(f"/usr/lib/systemd/system/{name}")
     for name in _MASKED:
         (layer / "etc/systemd/system").mkdir(parents=True, exist_ok=True)
         (layer / "etc/systemd/system" / name).symlink_to("/dev/null")
