@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkwright.cli.render.table import Column, lay_out
@@ -12,11 +12,13 @@ from linkwright.cli.render.times import clock, span
 WORDS = st.text(alphabet="ab é漢●\u0301", max_size=30)
 
 
+@settings(deadline=None)
 @given(st.lists(WORDS, max_size=4), st.integers(1, 40))
 def test_cut_never_leaves_more_than_the_width(words: list[str], width: int) -> None:
     assert width_of(cut(line(*words), width)) <= width
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=4), st.integers(12, 60))
 def test_a_table_fits_and_keeps_its_most_important_column(rows: list[tuple[str, str, str]], width: int) -> None:
     columns = (Column("NAME", 0, 4), Column("KIND", 2), Column("STATE", 1, 6))
