@@ -2,8 +2,7 @@
 
 The guest's root is an overlay: the cached Debian and Linkwright's layer below (read-only disks that all hosts
 share), a disk of the host's own on top. So nothing is copied before a boot, and what the host writes survives
-restarts and power cuts as on any host. Disks and
-not 9p, by which each look at a file is a message to QEMU.
+restarts and power cuts as on any host. Disks and not 9p, by which each look at a file is a message to QEMU.
 """
 
 from __future__ import annotations

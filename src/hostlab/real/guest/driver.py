@@ -1,9 +1,9 @@
 """The character device of mstflint's optional kernel driver, in userspace (CUSE): the fast way to an emulated
 firmware.
 
-The unmodified tools take ``/dev/<pci address>_mstconf`` when it is there (mtcr_ul/mtcr_ul_com.c) and then move up to
-256 bytes a call instead of 4 in three. A query of three settings is 480 register accesses: by this device 6 000 calls,
-25 s in a guest on a busy machine, where the same query by way of ``config`` was not done in 280 s.
+The unmodified tools take ``/dev/<pci address>_mstconf`` when it is there (mtcr_ul/mtcr_ul_com.c) and then move up
+to 256 bytes a call instead of 4 in three. A query of three settings is 480 register accesses: by this device 6 000
+calls, 25 s in a guest on a busy machine, where the same query by way of ``config`` was not done in 280 s.
 
 Structs and numbers: mstflint's kernel/mst.h and Linux' include/uapi/linux/fuse.h. ioctls of the driver read their
 argument though their number says that they only write it, so each call is asked for twice (FUSE_IOCTL_RETRY).
