@@ -26,11 +26,12 @@ from ..model.errors import Busy, LinkwrightError, NeedsPerson
 from ..model.inventory import Adapter
 from ..model.plan import Plan, Question
 from ..model.records import AttachmentState, ModeChange, Phase
+from ..targets.recovery import slot_only
 from . import verify
 from .activation import Activation
 from .acts import Acts
 from .aftermath import Aftermath, forward
-from .hands import Hands, assigned
+from .hands import Hands
 from .hooks import Hooks
 from .ledger import Ledger
 from .staging import Staging
@@ -123,7 +124,8 @@ class Engine:
             for attachment in question.records.attachments:
                 lost = attachment.boot_id != question.inventory.boot_id
                 if lost and attachment.state is not AttachmentState.ASSIGNED:
-                    self._world.store.put_attachment(assigned(attachment))
+                    left = slot_only(attachment, reason=attachment.reason)
+                    self._world.store.put_attachment(msgspec.structs.replace(left, since=time.time()))
 
     def _after_boot(self, change: ModeChange, question: Question) -> None:
         if change.station is Phase.INTENT and not _landed(change, question):

@@ -6,8 +6,6 @@ acts (targets/, kernel/), because the plan is some milliseconds old.
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 
 from ..kernel import sriov
@@ -168,16 +166,3 @@ def _port(inventory: Inventory, port: str) -> Port:
             next_step="Look: linkwright nics",
         )
     return found
-
-
-def assigned(attachment: Attachment) -> Attachment:
-    """A record as it is after the kernel lost everything (host restart): only the slot is left."""
-    return msgspec.structs.replace(
-        attachment,
-        state=AttachmentState.ASSIGNED,
-        netns_inode=None,
-        netns_path=None,
-        before=None,
-        rdma_moved=False,
-        since=time.time(),
-    )
